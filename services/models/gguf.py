@@ -20,7 +20,7 @@ CONVERTED = "bf16-1"
 _INDIVIDUAL_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell"})
 
 
-def convert(gguf: Path, folder: Path, name: str, on_progress: OnProgress = silent) -> Path:
+def convert(gguf: Path, folder: Path, on_progress: OnProgress = silent) -> Path:
     """Dequantises `gguf` into `folder`: config, bf16 safetensors, tokenizer, generation config.
 
     The folder appears whole or not at all. The caller holds the lock of its parent.
@@ -35,7 +35,6 @@ def convert(gguf: Path, folder: Path, name: str, on_progress: OnProgress = silen
                 f"{gguf}: transformers cannot read this GGUF file ({error}); "
                 "give a folder in transformers format instead"
             ) from error
-        model.config._name_or_path = name
         with new_folder(folder) as scratch:
             model.save_pretrained(scratch)
             tokenizer.save_pretrained(scratch)
@@ -56,14 +55,14 @@ def _load(gguf: Path) -> tuple[Any, Any]:
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     config.dtype = torch.bfloat16
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)  # type: ignore[no-untyped-call]
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.load_state_dict(loaded.state_dict())
     model.tie_weights()
     tokenizer = AutoTokenizer.from_pretrained(**place)
     _restore_pre_tokenizer(gguf, tokenizer)
     tokenizer.model_max_length = config.max_position_embeddings
     eos = config.eos_token_id if config.eos_token_id is not None else tokenizer.eos_token_id
-    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+    model.generation_config = GenerationConfig(
         bos_token_id=config.bos_token_id, eos_token_id=eos, pad_token_id=config.pad_token_id
     )
     return model, tokenizer
@@ -85,8 +84,10 @@ def _restore_pre_tokenizer(gguf: Path, tokenizer: Any) -> None:
 @contextmanager
 def _transformers_reports_to(on_progress: OnProgress) -> Iterator[None]:
     """Its own progress bars and remarks would break into the caller's display."""
-    from transformers import modeling_gguf_pytorch_utils as reader
+    from transformers import modeling_gguf_pytorch_utils
     from transformers.utils import logging as transformers_logging
+
+    reader: Any = modeling_gguf_pytorch_utils
 
     def tensors(items: Sequence[Any], **_: Any) -> Iterator[Any]:
         for done, item in enumerate(items):
@@ -97,7 +98,7 @@ def _transformers_reports_to(on_progress: OnProgress) -> Iterator[None]:
     had_bars = transformers_logging.is_progress_bar_enabled()
     own_bar = reader.tqdm
     transformers_logging.set_verbosity(logging.ERROR)
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()
     reader.tqdm = tensors
     try:
         yield
@@ -105,4 +106,4 @@ def _transformers_reports_to(on_progress: OnProgress) -> Iterator[None]:
         reader.tqdm = own_bar
         transformers_logging.set_verbosity(level)
         if had_bars:
-            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+            transformers_logging.enable_progress_bar()

@@ -21,7 +21,7 @@ def fetch_from_hub(model_id: str, on_progress: OnProgress) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     from tqdm.auto import tqdm
 
-    class Bar(tqdm):  # type: ignore[misc]
+    class Bar(tqdm):
         """Hands the hub client's byte counts on instead of drawing them."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -63,5 +63,5 @@ def _from_gguf(path: Path, cache_dir: Path | None, on_progress: OnProgress) -> M
     if not folder.is_dir():
         with exclusive(parent, on_progress):
             if not folder.is_dir():
-                convert(path, folder, path.stem, on_progress)
+                convert(path, folder, on_progress)
     return ModelFolder(folder, path.stem)
