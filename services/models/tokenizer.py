@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from services.models.errors import ModelUnavailableError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+class Message(TypedDict):
+    """One turn of a chat."""
+
+    role: str
+    content: str
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
@@ -36,8 +43,8 @@ def eos_ids(folder: Path, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     return frozenset(ids)
 
 
-def chat_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]]) -> list[int]:
-    """Prompt ids of a chat (`role` and `content` of each turn), up to where the assistant's turn begins.
+def chat_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
+    """Prompt ids of a chat, up to where the assistant's turn begins.
 
     Raises ValueError when the model has no chat template or the template refuses the messages.
     """
@@ -46,7 +53,8 @@ def chat_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, st
     if not tokenizer.chat_template:
         raise ValueError("messages: this model has no chat template; send a plain prompt instead")
     try:
-        text = tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
+        turns = cast(list[dict[str, Any]], list(messages))
+        text = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
     except TemplateError as error:
         raise ValueError(f"messages: the model's chat template refuses them ({error})") from error
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
