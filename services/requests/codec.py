@@ -1,0 +1,62 @@
+"""Between the request types and their protobuf messages."""
+
+from __future__ import annotations
+
+from protos import generation_pb2 as pb
+from services.requests.sampling import SamplingParams
+from services.requests.speculation import Speculation, as_drafter_choice
+
+_SCALARS = (
+    "max_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "min_tokens",
+    "seed",
+    "n",
+    "logprobs",
+    "prompt_logprobs",
+    "ignore_eos",
+    "include_stop",
+)
+
+
+def sampling_from_proto(message: pb.Sampling) -> SamplingParams:
+    """Absent fields take their defaults. Raises ValueError as SamplingParams does."""
+    given = {name: getattr(message, name) for name in _SCALARS if message.HasField(name)}
+    return SamplingParams(
+        **given,
+        logit_bias=dict(message.logit_bias),
+        bad_words=tuple(tuple(word.ids) for word in message.bad_words),
+        stop=tuple(message.stop),
+        stop_token_ids=tuple(message.stop_token_ids),
+    )
+
+
+def sampling_to_proto(params: SamplingParams) -> pb.Sampling:
+    scalars = {name: value for name in _SCALARS if (value := getattr(params, name)) is not None}
+    return pb.Sampling(
+        **scalars,
+        logit_bias=dict(params.logit_bias),
+        bad_words=[pb.TokenIds(ids=word) for word in params.bad_words],
+        stop=params.stop,
+        stop_token_ids=params.stop_token_ids,
+    )
+
+
+def speculation_from_proto(message: pb.Speculation) -> Speculation:
+    """Raises ValueError as Speculation does."""
+    limit = message.max_draft_tokens if message.HasField("max_draft_tokens") else None
+    return Speculation(as_drafter_choice(message.drafter or "auto"), limit, message.trace)
+
+
+def speculation_to_proto(speculation: Speculation) -> pb.Speculation:
+    return pb.Speculation(
+        drafter=speculation.drafter,
+        max_draft_tokens=speculation.max_draft_tokens,
+        trace=speculation.trace,
+    )

@@ -1,0 +1,24 @@
+"""Settings of one target replica."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from services.target.drafting.config import DraftingConfig
+from services.target.model.loader import Precision
+
+
+class EngineConfig(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    precision: Precision = Field("auto", description="auto, bf16, fp32 or checkpoint (the checkpoint's own)")
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto: CUDA where there is one")
+    threads: int = Field(0, ge=0, le=256, description="OpenMP threads; 0: all cores given to the replica")
+    max_sequences: int = Field(16, ge=1, le=1024, description="sequences decoded together")
+    max_step_rows: int = Field(256, ge=16, le=8192, description="token rows of one step")
+    max_queue: int = Field(256, ge=1, le=65536, description="sequences that may wait for admission")
+    kv_memory_mb: int = Field(512, ge=8, le=1 << 20, description="hard bound of the KV cache, MiB")
+    prefix_cache: bool = Field(True, description="keep the KV of earlier prompts while there is room")
+    default_draft_tokens: int = Field(7, ge=0, le=16, description="draft tokens asked where the client names no limit")
+    gather_ms: float = Field(2.0, ge=0.0, le=100.0, description="how long a step waits for drafts that are on the way")
+    drafting: DraftingConfig = Field(default_factory=DraftingConfig)

@@ -1,0 +1,288 @@
+"""The engine of a target replica: its loop, in a thread of its own."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from transformers import PreTrainedTokenizerBase
+
+from services.requests.sampling import SamplingParams
+from services.sampling.noise import noise_key
+from services.target.config import EngineConfig
+from services.target.drafting.interface import DraftingContext, DraftingDesk, Lease
+from services.target.emission import Emission, Finish, FinishReason, Statistics
+from services.target.kv.blocks import BlockManager
+from services.target.kv.pool import KVPool
+from services.target.model.loader import LoadedTarget
+from services.target.model.spec import BLOCK
+from services.target.sampling.pipeline import SamplingState
+from services.target.scheduler import Scheduler, Work
+from services.target.sequence import Request, Sequence
+from services.target.stepper import Stepper
+from services.target.text import Detokenizer, StopScanner
+
+log = logging.getLogger(__name__)
+
+_IDLE_WAIT_S = 0.5
+_MAX_FAILED_STEPS = 3
+
+
+class EngineFull(RuntimeError):
+    """The queue for admission is full; the request may be tried again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """What the engine does at the moment."""
+
+    num_running: int
+    num_waiting: int
+    num_steps: int
+    num_preemptions: int
+    num_free_blocks: int
+    num_blocks: int
+
+
+class Engine:
+    """Takes requests from any thread; everything else happens in its own."""
+
+    def __init__(
+        self, target: LoadedTarget, tokenizer: PreTrainedTokenizerBase, config: EngineConfig, desk: DraftingDesk
+    ) -> None:
+        self.target = target
+        self.config = config
+        self._tokenizer = tokenizer
+        self._desk = desk
+        num_blocks = (config.kv_memory_mb << 20) // KVPool.bytes_per_block(target.spec, target.dtype)
+        if num_blocks < 1:
+            raise ValueError(f"kv_memory_mb: {config.kv_memory_mb} is too little; one block of KV needs more")
+        pool = KVPool(target.spec, num_blocks, target.dtype, target.device)
+        self.max_context = min(target.spec.max_positions, num_blocks * BLOCK)
+        blocks = BlockManager(num_blocks, prefix_cache=config.prefix_cache)
+        self._scheduler = Scheduler(blocks, config.max_sequences, config.max_step_rows)
+        self._stepper = Stepper(target, pool, tokenizer, desk, self._scheduler)
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._sequences: dict[str, list[Sequence]] = {}
+        self._ids = itertools.count(1)
+        self._num_queued = 0
+        self._queue_lock = threading.Lock()
+        self._asked_at = 0.0
+        self._failed_steps = 0
+        self._num_steps = 0
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Ends every request as aborted and joins the thread."""
+        self._is_stopping = True
+        self._desk.wake()
+        self._thread.join(timeout_s)
+
+    @property
+    def is_healthy(self) -> bool:
+        return self._thread.is_alive() and self._failed_steps < _MAX_FAILED_STEPS
+
+    @property
+    def load(self) -> EngineLoad:
+        scheduler = self._scheduler
+        return EngineLoad(
+            len(scheduler.running),
+            len(scheduler.waiting),
+            self._num_steps,
+            scheduler.num_preemptions,
+            scheduler.blocks.num_free,
+            scheduler.blocks.num_blocks,
+        )
+
+    def admit(self, request: Request) -> Request:
+        """Checks a request against the model and completes its max_tokens, without queuing it.
+
+        Raises ValueError naming the field, the value and the allowed range.
+        """
+        sampling, length = request.sampling, len(request.prompt)
+        if length == 0:
+            raise ValueError("prompt: it is empty; it must have at least 1 token")
+        vocabulary = self.target.spec.vocabulary
+        if max(request.prompt) >= vocabulary:
+            raise ValueError(f"prompt: token id {max(request.prompt)} is out of range; ids must be below {vocabulary}")
+        if length >= self.max_context:
+            raise ValueError(
+                f"prompt: {length} tokens do not fit; the context of {self.max_context} tokens leaves room for at "
+                f"most {self.max_context - 1}, one being needed for the answer"
+            )
+        room = self.max_context - length
+        if sampling.max_tokens is not None and sampling.max_tokens > room:
+            raise ValueError(
+                f"max_tokens: {sampling.max_tokens} is out of range; with a prompt of {length} tokens it must be at "
+                f"least 1 and at most {room} (context {self.max_context})"
+            )
+        if sampling.seed is None:
+            raise ValueError("seed: it is missing; the gateway sets one for every request")
+        sampling.check_vocabulary(vocabulary)
+        if sampling.max_tokens is None:
+            sampling = replace(sampling, max_tokens=room, min_tokens=min(sampling.min_tokens, room))
+        return replace(request, sampling=sampling)
+
+    def submit(self, request: Request) -> None:
+        """Queues a request; its sink hears of every step and of the end.
+
+        Raises ValueError as `admit` does, and EngineFull.
+        """
+        request = self.admit(request)
+        count = request.sampling.n
+        with self._queue_lock:
+            if self._num_queued + count > self.config.max_queue:
+                raise EngineFull(f"{self._num_queued} sequences wait already; at most {self.config.max_queue} may")
+            self._num_queued += count
+        self._post(lambda: self._enqueue(request))
+
+    def abort(self, request_id: str) -> None:
+        self._post(lambda: self._cancel(request_id))
+
+    def attach(self, request_id: str, lease: Lease) -> None:
+        """Hands the request's sequences to the drafter that the router chose."""
+        self._post(lambda: self._attach(request_id, lease))
+
+    def _post(self, action: Callable[[], None]) -> None:
+        self._inbox.append(action)
+        self._desk.wake()
+
+    # Everything below runs in the engine's thread.
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            while self._inbox:
+                self._inbox.popleft()()
+            plan = self._plan()
+            if plan:
+                self._step(plan)
+            else:
+                self._desk.wait(_IDLE_WAIT_S)
+        for sequences in list(self._sequences.values()):
+            for sequence in list(sequences):
+                self._finish(sequence, "abort", "")
+
+    def _plan(self) -> list[Work]:
+        self._gather_drafts()
+        return self._scheduler.plan(lambda s: self._desk.is_pending(s.id), self._drafts_of)
+
+    def _gather_drafts(self) -> None:
+        """Splitting a batch costs a whole pass; waiting for its last drafts, a little at most."""
+        deadline = self._asked_at + self.config.gather_ms / 1e3
+        while (left := deadline - time.monotonic()) > 0 and not self._inbox:
+            if not any(s.is_decoding and self._desk.is_pending(s.id) for s in self._scheduler.running):
+                return
+            self._desk.wait(left)
+
+    def _drafts_of(self, sequence: Sequence) -> tuple[int, ...]:
+        guess = self._desk.take(sequence.id)
+        return guess.tokens if guess else ()
+
+    def _step(self, plan: list[Work]) -> None:
+        try:
+            outcomes = self._stepper.run(plan)
+            self._failed_steps = 0
+        except Exception as error:  # one bad step must not end the thread, and with it every request
+            log.exception("a step failed")
+            self._failed_steps += 1
+            for work in plan:
+                self._finish(work.sequence, "error", f"{type(error).__name__}: {error}")
+            return
+        self._num_steps += 1
+        asks = []
+        for outcome in outcomes:
+            sequence = outcome.sequence
+            if outcome.finish_reason is None and sequence.is_decoding:
+                limit = self._draft_limit(sequence)
+                if limit > 0:
+                    asks.append((sequence.id, limit))
+        # Asked before anything is told: the drafters work while texts are put together.
+        if asks:
+            self._desk.ask(asks)
+            self._asked_at = time.monotonic()
+        for outcome in outcomes:
+            self._stepper.tell(outcome)
+            if outcome.finish_reason is not None:
+                self._release(outcome.sequence)
+
+    def _draft_limit(self, sequence: Sequence) -> int:
+        speculation = sequence.request.speculation
+        if speculation.is_off:
+            return 0
+        limit = speculation.max_draft_tokens
+        wanted = self.config.default_draft_tokens if limit is None else limit
+        return min(wanted, sequence.max_drafts)
+
+    def _enqueue(self, request: Request) -> None:
+        if request.request_id in self._sequences:
+            self._dequeue(request.sampling.n)
+            message = f"request_id: {request.request_id} is in use by a running request"
+            finish = Finish("error", "", 0, 0, 0, Statistics("none", 0, 0, 0, 0, 0), message)
+            request.sink(Emission(0, (), "", time.time(), finish=finish))
+            return
+        sequences = [self._new_sequence(request, choice) for choice in range(request.sampling.n)]
+        self._sequences[request.request_id] = sequences
+        for sequence in sequences:
+            self._scheduler.add(sequence)
+            self._desk.open(sequence.id, self._drafting_context(sequence), sequence.tokens)
+
+    def _new_sequence(self, request: Request, choice: int) -> Sequence:
+        sampling: SamplingParams = request.sampling
+        assert sampling.seed is not None
+        eos = () if sampling.ignore_eos else self.target.spec.eos_ids
+        state = SamplingState(
+            sampling,
+            noise_key(sampling.seed, choice),
+            frozenset(request.prompt) if sampling.has_penalties else frozenset(),
+            (*eos, *sampling.stop_token_ids),
+        )
+        return Sequence(
+            next(self._ids),
+            request,
+            choice,
+            list(request.prompt),
+            state,
+            Detokenizer(self._tokenizer, request.prompt),
+            StopScanner(sampling.stop, include_stop=sampling.include_stop),
+        )
+
+    @staticmethod
+    def _drafting_context(sequence: Sequence) -> DraftingContext:
+        sampling = sequence.request.sampling
+        return DraftingContext(
+            sampling.temperature, sampling.top_k, sampling.top_p, sequence.sampling.key, sequence.request.speculation
+        )
+
+    def _cancel(self, request_id: str) -> None:
+        for sequence in list(self._sequences.get(request_id, ())):
+            self._finish(sequence, "abort", "")
+
+    def _attach(self, request_id: str, lease: Lease) -> None:
+        for sequence in self._sequences.get(request_id, ()):
+            self._desk.attach(sequence.id, lease)
+
+    def _finish(self, sequence: Sequence, reason: FinishReason, error: str) -> None:
+        self._stepper.tell_end(sequence, reason, error)
+        self._release(sequence)
+
+    def _release(self, sequence: Sequence) -> None:
+        self._scheduler.remove(sequence)
+        self._desk.close(sequence.id)
+        self._dequeue(1)
+        siblings = self._sequences[sequence.request.request_id]
+        siblings.remove(sequence)
+        if not siblings:
+            del self._sequences[sequence.request.request_id]
+
+    def _dequeue(self, count: int) -> None:
+        with self._queue_lock:
+            self._num_queued -= count

@@ -1,0 +1,111 @@
+"""From a model folder to a forward pass whose numerics are known."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors import safe_open
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+
+from services.target.kernels.build import KernelsUnavailable
+from services.target.model.attention import Attention, NativeAttention, TorchAttention
+from services.target.model.forward import Forward
+from services.target.model.generic import ATTENTION_NAME, GenericDecoder
+from services.target.model.lean import LEAN_FAMILIES, LeanDecoder
+from services.target.model.row_plan import RowPlan
+from services.target.model.selfcheck import Verdict, check_exactness
+from services.target.model.spec import ModelSpec
+
+log = logging.getLogger(__name__)
+
+Precision = Literal["auto", "bf16", "fp32", "checkpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTarget:
+    forward: Forward
+    spec: ModelSpec
+    dtype: torch.dtype
+    device: torch.device
+    verdict: Verdict
+
+    @property
+    def precision(self) -> str:
+        return str(self.dtype).removeprefix("torch.")
+
+
+def load_target(
+    folder: Path, precision: Precision, device: torch.device, max_rows: int, cache_dir: Path
+) -> LoadedTarget:
+    """Loads, proves what it can of row invariance, and picks the precision.
+
+    'auto' on a CPU is bf16 where that is proved bitwise, else fp32; on CUDA it is the checkpoint's own.
+    Raises ValueError for a model that cannot be a target.
+    """
+    config = AutoConfig.from_pretrained(folder)
+    spec = ModelSpec.from_config(config, _eos_ids(folder, config))
+    for dtype in _dtypes(precision, config, device):
+        forward = _build(folder, config, spec, dtype, device, cache_dir)
+        verdict = check_exactness(forward, dtype, device, max_rows)
+        if verdict.exactness == "bitwise" or precision != "auto" or device.type != "cpu" or dtype == torch.float32:
+            break
+        log.warning("%s is not bitwise row-invariant here (%s); trying fp32", dtype, verdict.reason)
+    log.info("target: %s, %s (%s)", dtype, verdict.exactness, verdict.reason)
+    return LoadedTarget(forward, spec, dtype, device, verdict)
+
+
+def _dtypes(precision: Precision, config: PretrainedConfig, device: torch.device) -> tuple[torch.dtype, ...]:
+    own = getattr(config, "dtype", None) or torch.float32
+    match precision:
+        case "bf16":
+            return (torch.bfloat16,)
+        case "fp32":
+            return (torch.float32,)
+        case "checkpoint":
+            return (own,)
+        case _:
+            return (torch.bfloat16, torch.float32) if device.type == "cpu" else (own,)
+
+
+def _build(
+    folder: Path, config: PretrainedConfig, spec: ModelSpec, dtype: torch.dtype, device: torch.device, cache_dir: Path
+) -> Forward:
+    attention = _attention(spec, dtype, device, cache_dir)
+    if config.model_type in LEAN_FAMILIES:
+        weights = dict(_read_weights(folder, dtype, device))
+        return LeanDecoder(config, spec, weights, attention, RowPlan())
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=ATTENTION_NAME).to(device)
+    return GenericDecoder(model, spec, attention, RowPlan())
+
+
+def _attention(spec: ModelSpec, dtype: torch.dtype, device: torch.device, cache_dir: Path) -> Attention:
+    if not NativeAttention.supports(spec, dtype, device):
+        return TorchAttention(spec)
+    try:
+        return NativeAttention(spec, dtype, cache_dir)
+    except KernelsUnavailable as error:
+        log.warning("slower attention in use: %s", error)
+        return TorchAttention(spec)
+
+
+def _read_weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[str, torch.Tensor]]:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ValueError(f"target: {folder} has no safetensors files")
+    for file in files:
+        with safe_open(file, framework="pt", device=str(device)) as tensors:
+            for name in tensors.keys():
+                yield name, tensors.get_tensor(name).to(dtype)
+
+
+def _eos_ids(folder: Path, config: PretrainedConfig) -> tuple[int, ...]:
+    generation = folder / "generation_config.json"
+    own = json.loads(generation.read_text()).get("eos_token_id") if generation.exists() else None
+    ids = own if own is not None else config.get_text_config().eos_token_id
+    return tuple(ids) if isinstance(ids, list) else () if ids is None else (ids,)

@@ -1,0 +1,56 @@
+"""The shape of a target model, as the engine needs to know it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from transformers import PretrainedConfig
+
+BLOCK = 16  # positions in a KV block; the kernels and the prefix cache share it
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    vocabulary: int
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    max_positions: int
+    windows: tuple[int, ...]  # sliding window of each layer; 0: full attention
+    eos_ids: tuple[int, ...]
+
+    @classmethod
+    def from_config(cls, config: PretrainedConfig, eos_ids: tuple[int, ...]) -> ModelSpec:
+        """Reads a transformers text configuration.
+
+        Raises ValueError when it lacks a size or has an attention that is not causal softmax over one KV cache.
+        """
+        text = config.get_text_config()
+        missing = [n for n in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads") if not hasattr(text, n)]
+        if missing:
+            raise ValueError(f"target: its configuration lacks {', '.join(missing)}; a decoder-only model is needed")
+        heads = text.num_attention_heads
+        return cls(
+            vocabulary=text.vocab_size,
+            hidden=text.hidden_size,
+            layers=text.num_hidden_layers,
+            heads=heads,
+            kv_heads=getattr(text, "num_key_value_heads", None) or heads,
+            head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
+            max_positions=getattr(text, "max_position_embeddings", None) or 2048,
+            windows=_windows(text),
+            eos_ids=eos_ids,
+        )
+
+
+def _windows(text: PretrainedConfig) -> tuple[int, ...]:
+    window = getattr(text, "sliding_window", None) or 0
+    kinds = getattr(text, "layer_types", None)
+    if kinds is None:
+        return (window,) * text.num_hidden_layers
+    unknown = set(kinds) - {"full_attention", "sliding_attention"}
+    if unknown:
+        raise ValueError(f"target: layer_types {sorted(unknown)} are not supported; allowed are full_attention and sliding_attention")
+    return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)

@@ -1,0 +1,237 @@
+"""One engine step: forward pass, choice of tokens, verification, and what is told of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from services.target.drafting.interface import DraftingDesk, FeatureRequest
+from services.target.emission import Emission, Finish, FinishReason, Origin, TokenTrace
+from services.target.kv.pool import KVPool
+from services.target.model.layout import lay_out
+from services.target.model.loader import LoadedTarget
+from services.target.model.step import PassResult, Segment
+from services.target.sampling.logprobs import TokenLogprobs, token_logprobs
+from services.target.sampling.pipeline import Rows, choose_tokens
+from services.target.scheduler import Scheduler, Work
+from services.target.sequence import Sequence
+from services.target.text import StopHit
+from services.target.verification import count_accepted
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a step gave one sequence. `tokens` are already committed and cut at the end of the answer."""
+
+    sequence: Sequence
+    tokens: tuple[int, ...]
+    text: str
+    time: float
+    finish_reason: FinishReason | None
+    stop: str
+    logprobs: tuple[TokenLogprobs, ...]
+    trace: tuple[TokenTrace, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Features:
+    """The hidden states that one step must capture, for all drafters together."""
+
+    wanted: dict[int, FeatureRequest]  # by sequence
+    layers: tuple[int, ...]
+    postnorm: bool
+
+
+class Stepper:
+    def __init__(
+        self,
+        target: LoadedTarget,
+        pool: KVPool,
+        tokenizer: PreTrainedTokenizerBase,
+        desk: DraftingDesk,
+        scheduler: Scheduler,
+    ) -> None:
+        self._target = target
+        self._pool = pool
+        self._tokenizer = tokenizer
+        self._desk = desk
+        self._scheduler = scheduler
+        self._group = target.spec.heads // target.spec.kv_heads
+
+    @torch.inference_mode()
+    def run(self, plan: list[Work]) -> list[Outcome]:
+        """Computes the plan and commits what it decides."""
+        features = self._features(plan)
+        segments = [self._segment(work) for work in plan]
+        step = lay_out(segments, self._group, self._target.device, features.layers, features.postnorm)
+        result = self._target.forward.forward(step, self._pool)
+        batch, first = [], 0
+        for work, segment in zip(plan, segments):
+            if work.reaches_end:
+                last = first + len(segment.logit_rows) - len(work.drafts) - 1
+                batch.append(Rows(work.sequence.sampling, last, len(work.sequence.tokens), work.drafts))
+            self._record_prompt_logprobs(work, segment, result.logits_QV, first)
+            first += len(segment.logit_rows)
+        choices = iter(zip(choose_tokens(result.logits_QV, batch), batch))
+        now = time.time()
+        outcomes = []
+        for index, work in enumerate(plan):
+            if work.reaches_end:
+                chosen, rows = next(choices)
+                outcomes.append(self._decide(work, chosen, rows, result.logits_QV, now))
+                num_kept = work.count + len(outcomes[-1].tokens) - 1
+            else:
+                num_kept = work.count
+                self._scheduler.commit(work, (), 0)
+            self._hand_over_features(features, work, num_kept, result, step.segment_starts[index])
+        return outcomes
+
+    def tell(self, outcome: Outcome) -> None:
+        """Sends a step's tokens to whoever waits for them."""
+        sequence = outcome.sequence
+        finish = None
+        if outcome.finish_reason is not None:
+            finish = self._finish(sequence, outcome.finish_reason, outcome.stop, "")
+        prompt_logprobs, sequence.prompt_logprobs = tuple(sequence.prompt_logprobs), []
+        sequence.request.sink(
+            Emission(
+                sequence.choice,
+                outcome.tokens,
+                outcome.text,
+                outcome.time,
+                outcome.logprobs,
+                outcome.trace,
+                prompt_logprobs,
+                finish,
+            )
+        )
+
+    def tell_end(self, sequence: Sequence, reason: FinishReason, error: str) -> None:
+        """Ends a sequence between steps."""
+        finish = self._finish(sequence, reason, "", error)
+        sequence.request.sink(Emission(sequence.choice, (), "", time.time(), finish=finish))
+
+    @staticmethod
+    def _segment(work: Work) -> Segment:
+        sequence, start = work.sequence, work.sequence.num_computed
+        tokens = [*sequence.tokens[start : start + work.count], *work.drafts]
+        if _wants_prompt_logprobs(sequence):
+            logit_rows = range(len(tokens))
+        else:
+            logit_rows = range(work.count - 1, len(tokens)) if work.reaches_end else range(0)
+        return Segment(tokens, start, sequence.blocks, logit_rows)
+
+    def _decide(self, work: Work, chosen: list[int], rows: Rows, logits_QV: torch.Tensor, now: float) -> Outcome:
+        sequence = work.sequence
+        was_decoding = sequence.is_decoding
+        accepted = count_accepted(chosen, work.drafts)
+        emitted = chosen[: accepted + 1]
+        params = sequence.request.sampling
+        text, tokens, reason, stop = "", [], None, ""
+        logprobs = []
+        for offset, token in enumerate(emitted):
+            if params.logprobs is not None:
+                logprobs.append(token_logprobs(logits_QV[rows.first + offset], token, params.logprobs))
+            sequence.sampling.commit(token)
+            tokens.append(token)
+            piece, reason, stop = self._advance_text(sequence, token)
+            text += piece
+            if reason is not None:
+                break
+        trace = _trace(tokens, work.drafts, accepted) if sequence.request.speculation.trace else ()
+        self._scheduler.commit(work, tokens, min(accepted, len(tokens) - 1))
+        if was_decoding:
+            sequence.num_rounds += 1
+            sequence.num_round_tokens += len(tokens)
+            if work.drafts:
+                sequence.num_drafts += 1
+                sequence.num_draft_tokens += len(work.drafts)
+                sequence.num_accepted_tokens += min(accepted, len(tokens))
+                sequence.drafter = self._desk.drafter_of(sequence.id)
+        return Outcome(sequence, tuple(tokens), text, now, reason, stop, tuple(logprobs), trace)
+
+    def _advance_text(self, sequence: Sequence, token: int) -> tuple[str, FinishReason | None, str]:
+        """Text that may be shown after one more token, and whether the answer ends with it."""
+        params = sequence.request.sampling
+        num_output = len(sequence.sampling.output)
+        assert params.max_tokens is not None
+        may_stop = num_output >= params.min_tokens
+        reason: FinishReason | None = None
+        stop = ""
+        if may_stop and token in sequence.sampling.ending_ids:
+            reason, stop = "stop", str(token) if token in params.stop_token_ids else ""
+        elif num_output >= params.max_tokens:
+            reason = "length"
+        piece = sequence.detokenizer.push(token)
+        if reason is not None:
+            piece += sequence.detokenizer.flush()
+        shown = sequence.stops.push(piece)
+        if isinstance(shown, StopHit):
+            if may_stop:
+                return shown.text, "stop", shown.stop
+            shown = sequence.stops.flush()
+        if reason is not None:
+            shown += sequence.stops.flush()
+        return shown, reason, stop
+
+    def _features(self, plan: list[Work]) -> _Features:
+        wanted = {
+            work.sequence.id: request
+            for work in plan
+            if (request := self._desk.features_wanted(work.sequence.id)) is not None
+        }
+        layers = sorted({layer for request in wanted.values() for layer in request.layers})
+        return _Features(wanted, tuple(layers), any(request.postnorm for request in wanted.values()))
+
+    def _hand_over_features(
+        self, features: _Features, work: Work, num_kept: int, result: PassResult, first_row: int
+    ) -> None:
+        """Rows of rejected drafts never reach a drafter."""
+        request = features.wanted.get(work.sequence.id)
+        if request is None:
+            return
+        assert result.features_NTD is not None
+        columns = [features.layers.index(layer) for layer in request.layers]
+        rows_RTD = result.features_NTD[first_row : first_row + num_kept, columns]
+        position = work.sequence.num_computed - num_kept
+        self._desk.add_features(work.sequence.id, position, rows_RTD)
+
+    def _record_prompt_logprobs(self, work: Work, segment: Segment, logits_QV: torch.Tensor, first: int) -> None:
+        sequence = work.sequence
+        count = sequence.request.sampling.prompt_logprobs
+        if count is None or sequence.num_output:
+            return
+        known = len(sequence.prompt_logprobs)  # recomputation after a preemption adds nothing
+        for offset in range(len(segment.tokens)):
+            position = segment.first_position + offset + 1
+            if known < position < sequence.num_prompt:
+                logits_V = logits_QV[first + offset]
+                sequence.prompt_logprobs.append(token_logprobs(logits_V, sequence.tokens[position], count))
+
+    @staticmethod
+    def _finish(sequence: Sequence, reason: FinishReason, stop: str, error: str) -> Finish:
+        return Finish(
+            reason,
+            stop,
+            sequence.num_prompt,
+            sequence.num_cached,
+            sequence.num_output,
+            sequence.statistics(),
+            error,
+        )
+
+
+def _wants_prompt_logprobs(sequence: Sequence) -> bool:
+    return sequence.request.sampling.prompt_logprobs is not None and sequence.num_output == 0
+
+
+def _trace(tokens: list[int], drafts: tuple[int, ...], accepted: int) -> tuple[TokenTrace, ...]:
+    if not drafts:
+        return tuple(TokenTrace("plain") for _ in tokens)
+    origins: list[Origin] = ["accepted" if i < accepted else "bonus" for i in range(len(tokens))]
+    return tuple(
+        TokenTrace(origin, drafts[accepted:] if i == accepted else ()) for i, origin in enumerate(origins)
+    )
