@@ -1,0 +1,218 @@
+"""The gRPC front door: draftfleet.v1.Generation, health and reflection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import NoReturn, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from protos import generation_pb2 as pb
+from services.gateway.errors import ApiError, ErrorKind
+from services.gateway.gateway import Gateway, Job
+from services.requests.codec import sampling_from_proto, speculation_from_proto
+from services.requests.sampling import SamplingParams
+
+logger = logging.getLogger(__name__)
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Generation"].full_name
+_MAX_REQUEST_ID = 128
+_CHAT_ROLES = ("system", "developer", "user", "assistant")
+_SAMPLING_NAMES = {name: f"sampling.{name}" for name in SamplingParams.__dataclass_fields__}
+_SPECULATION_NAMES = {name: f"speculation.{name}" for name in ("drafter", "max_draft_tokens")}
+_PROMPT_FIELDS = {"text": "text", "token_ids": "token_ids.ids", "chat": "chat.messages"}
+
+_M = TypeVar("_M", bound=Message)
+_Context = grpc.aio.ServicerContext[bytes, Message]
+
+
+class Generation:
+    """Handlers of the public service. Requests arrive as bytes, so that a message
+    that does not parse is the client's error and not ours."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def handler(self) -> grpc.GenericRpcHandler[bytes, Message]:
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "Generate": grpc.unary_stream_rpc_method_handler(
+                    self.generate, response_serializer=pb.GenerateChunk.SerializeToString
+                ),
+                "GetModel": grpc.unary_unary_rpc_method_handler(
+                    self.get_model, response_serializer=pb.ModelInfo.SerializeToString
+                ),
+            },
+        )
+
+    async def generate(self, data: bytes, context: _Context) -> AsyncIterator[pb.GenerateChunk]:
+        try:
+            with self._gateway.admission.enter():
+                job = await self._job(_parsed(data, pb.GenerateRequest), context.time_remaining())
+                async with aclosing(self._gateway.run(job)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+        except ApiError as error:
+            await _abort(context, error)
+        except Exception:
+            logger.exception("a request failed")
+            await _abort(context, ApiError(ErrorKind.INTERNAL, "internal error"))
+
+    async def get_model(self, data: bytes, context: _Context) -> pb.ModelInfo:
+        try:
+            self._gateway.check_model(_parsed(data, pb.GetModelRequest).model or "default")
+            return await self._gateway.model_info()
+        except ApiError as error:
+            await _abort(context, error)
+
+    async def _job(self, request: pb.GenerateRequest, time_remaining: float | None) -> Job:
+        if len(request.request_id) > _MAX_REQUEST_ID:
+            message = f"request_id: it is too long; at most {_MAX_REQUEST_ID} characters are allowed"
+            raise ApiError(ErrorKind.INVALID, message, field="request_id")
+        if not request.model:
+            raise ApiError(ErrorKind.INVALID, "model: this field is required", field="model")
+        self._gateway.check_model(request.model)
+        try:
+            sampling = sampling_from_proto(request.sampling)
+        except ValueError as error:
+            raise ApiError.of_value(error, _SAMPLING_NAMES) from error
+        try:
+            speculation = speculation_from_proto(request.speculation)
+        except ValueError as error:
+            raise ApiError.of_value(error, _SPECULATION_NAMES) from error
+        prompt = request.WhichOneof("prompt")
+        if prompt is None:
+            raise ApiError(ErrorKind.INVALID, "prompt: one of text, token_ids and chat is required", field="prompt")
+        return await self._gateway.job(
+            request.request_id or f"gen-{uuid.uuid4().hex}",
+            await self._prompt_ids(request),
+            sampling,
+            speculation,
+            prompt_field=_PROMPT_FIELDS[prompt],
+            sampling_prefix="sampling.",
+            timeout_s=time_remaining,
+        )
+
+    async def _prompt_ids(self, request: pb.GenerateRequest) -> tuple[int, ...]:
+        prompt = request.WhichOneof("prompt")
+        if prompt == "token_ids":
+            return tuple(request.token_ids.ids)
+        if prompt == "text":
+            if not request.text:
+                raise ApiError(ErrorKind.INVALID, "text: it must not be empty", field="text")
+            return await self._gateway.text_ids(request.text, "text")
+        if not request.chat.messages:
+            raise ApiError(ErrorKind.INVALID, "chat.messages: it must not be empty", field="chat.messages")
+        for index, message in enumerate(request.chat.messages):
+            if message.role not in _CHAT_ROLES:
+                field = f"chat.messages[{index}].role"
+                text = f"{field}: {message.role[:32]!r} is not known; it must be one of {', '.join(_CHAT_ROLES)}"
+                raise ApiError(ErrorKind.INVALID, text, field=field)
+        turns = [(message.role, message.content) for message in request.chat.messages]
+        return await self._gateway.chat_ids(turns, "chat.messages")
+
+
+class FrontDoor:
+    """The server. Health is SERVING only while a target answers."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        config = gateway.config
+        self._gateway = gateway
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", config.max_body_bytes),
+                ("grpc.max_send_message_length", config.channels.max_message_bytes),
+                ("grpc.keepalive_time_ms", round(config.keepalive_s * 1000)),
+                ("grpc.keepalive_timeout_ms", round(config.keepalive_timeout_s * 1000)),
+                ("grpc.http2.min_ping_interval_without_data_ms", round(config.min_client_ping_s * 1000)),
+                ("grpc.keepalive_permit_without_calls", 1),
+                # Two servers on one port would share its calls without anybody noticing.
+                ("grpc.so_reuseport", 0),
+            ]
+        )
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing from its stub
+        self._server.add_generic_rpc_handlers((Generation(gateway).handler(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> int:
+        """The bound port. Raises OSError when it cannot be had."""
+        address = f"{self._gateway.config.host}:{self._gateway.config.grpc_port}"
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(f"grpc_port: cannot listen on {address}; choose a free one ({error})") from error
+        await self._set_health(False)
+        await self._server.start()
+        self._watching = asyncio.create_task(self._watch_health())
+        return port
+
+    async def stop(self) -> None:
+        """Refuses new requests at once, and gives running ones the time to end."""
+        self._gateway.admission.is_draining = True
+        if self._watching is not None:
+            self._watching.cancel()
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(self._gateway.config.drain_timeout_s)
+
+    async def _watch_health(self) -> None:
+        was_ready = False
+        while True:
+            is_ready = await self._gateway.is_ready()
+            if is_ready != was_ready:
+                await self._set_health(is_ready)
+                was_ready = is_ready
+            await asyncio.sleep(self._gateway.config.health_period_s)
+
+    async def _set_health(self, is_ready: bool) -> None:
+        status = health_pb2.HealthCheckResponse
+        for service in ("", SERVICE):
+            await self._health.set(service, status.SERVING if is_ready else status.NOT_SERVING)
+
+
+def _parsed(data: bytes, kind: type[_M]) -> _M:
+    """Raises ApiError for bytes that are no such message, or hold fields that this version does not know:
+    leaving them out silently could change the answer."""
+    try:
+        message = kind.FromString(data)
+    except DecodeError as error:
+        name = kind.DESCRIPTOR.full_name
+        raise ApiError(ErrorKind.MALFORMED, f"request: not a valid {name} message") from error
+    unknown = _unknown_field(message)
+    if unknown is not None:
+        raise ApiError(
+            ErrorKind.UNKNOWN_FIELD,
+            f"{unknown}: unknown field; this server's protocol is {SERVICE.rpartition('.')[0]}",
+            field=unknown,
+        )
+    return message
+
+
+def _unknown_field(message: Message, path: str = "") -> str | None:
+    for field in UnknownFieldSet(message):  # type: ignore[attr-defined]  # missing from its stub
+        return f"{path}#{field.field_number}"
+    for descriptor, value in message.ListFields():
+        if descriptor.message_type is None or descriptor.message_type.GetOptions().map_entry:
+            continue
+        nested = value if descriptor.is_repeated else [value]
+        for item in nested:
+            found = _unknown_field(item, f"{path}{descriptor.name}.")
+            if found is not None:
+                return found
+    return None
+
+
+async def _abort(context: _Context, error: ApiError) -> NoReturn:
+    await context.abort(error.grpc_code, error.message, error.grpc_metadata())
+    raise AssertionError("abort always raises")

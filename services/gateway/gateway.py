@@ -1,0 +1,180 @@
+"""What both doors share: checks, limits, seeds, and the stream of chunks."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from protos import generation_pb2 as pb
+from services.gateway.admission import Admission
+from services.gateway.config import GatewayConfig
+from services.gateway.errors import ApiError, ErrorKind
+from services.gateway.targets import TargetCall, TargetPool
+from services.gateway.tokenization import Tokenization
+from services.models.tokenizer import Message
+from services.requests.sampling import SamplingParams
+from services.requests.speculation import Speculation
+
+ALIAS = "default"
+_TEMPLATE_ROLES = {"developer": "system"}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One prompt that has passed every check."""
+
+    request_id: str
+    prompt_ids: tuple[int, ...]
+    sampling: SamplingParams  # with seed and max_tokens
+    speculation: Speculation
+    timeout_s: float
+
+
+class Gateway:
+    """Belongs to one event loop."""
+
+    def __init__(self, config: GatewayConfig, model_name: str, tokenization: Tokenization, targets: TargetPool) -> None:
+        self.config = config
+        self.model_name = model_name
+        self.tokenization = tokenization
+        self.targets = targets
+        self.admission = Admission(config.max_concurrent_requests, config.retry_after_s)
+
+    def check_model(self, name: str) -> None:
+        """Raises ApiError for a name that is not served."""
+        if name not in (self.model_name, ALIAS):
+            raise ApiError(
+                ErrorKind.UNKNOWN_MODEL,
+                f"model: {name[:128]!r} is not served here; it must be {self.model_name!r} or {ALIAS!r}",
+                field="model",
+            )
+
+    async def text_ids(self, text: str, field: str) -> tuple[int, ...]:
+        """Ids of a plain prompt; `field` names it in errors."""
+        self._check_characters(len(text), field)
+        return tuple(await self.tokenization.prompt_ids(text))
+
+    async def chat_ids(self, turns: Sequence[tuple[str, str]], field: str) -> tuple[int, ...]:
+        """Ids of a chat given as (role, content); `field` names it in errors."""
+        self._check_characters(sum(len(content) for _, content in turns), field)
+        # Chat templates know the newer name's older one.
+        messages = [Message(role=_TEMPLATE_ROLES.get(role, role), content=content) for role, content in turns]
+        try:
+            return tuple(await self.tokenization.chat_ids(messages))
+        except ValueError as error:
+            raise ApiError.of_value(error, {"messages": field}) from error
+
+    async def job(
+        self,
+        request_id: str,
+        prompt_ids: Sequence[int],
+        sampling: SamplingParams,
+        speculation: Speculation,
+        *,
+        prompt_field: str,
+        max_tokens_field: str | None = None,
+        sampling_prefix: str = "",
+        default_max_tokens: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Job:
+        """Checks a prompt against the model, completes max_tokens and the seed.
+
+        Raises ApiError, which names fields as the client wrote them: `sampling_prefix`
+        stands before those of sampling.
+        """
+        max_tokens_field = max_tokens_field or f"{sampling_prefix}max_tokens"
+        info = await self.targets.info()
+        if not prompt_ids:
+            raise ApiError(ErrorKind.INVALID, f"{prompt_field}: it must not be empty", field=prompt_field)
+        for token in (min(prompt_ids), max(prompt_ids)):
+            if not 0 <= token < info.vocabulary:
+                message = (
+                    f"{prompt_field}: token id {token} is out of range; "
+                    f"it must be at least 0 and at most {info.vocabulary - 1}"
+                )
+                raise ApiError(ErrorKind.INVALID, message, field=prompt_field)
+        room = info.max_context - len(prompt_ids)
+        if room < 1:
+            raise ApiError(
+                ErrorKind.CONTEXT,
+                f"{prompt_field}: {len(prompt_ids)} tokens are too many; the context holds {info.max_context} "
+                f"with the answer, so at most {info.max_context - 1} are allowed",
+                field=prompt_field,
+            )
+        max_tokens = sampling.max_tokens
+        if max_tokens is None:
+            max_tokens = min(room, self.config.max_tokens, default_max_tokens or room)
+        elif max_tokens > self.config.max_tokens:
+            message = (
+                f"{max_tokens_field}: {max_tokens} is out of range; "
+                f"it must be at least 1 and at most {self.config.max_tokens}"
+            )
+            raise ApiError(ErrorKind.INVALID, message, field=max_tokens_field)
+        elif max_tokens > room:
+            raise ApiError(
+                ErrorKind.CONTEXT,
+                f"{max_tokens_field}: {max_tokens} is out of range; after a prompt of {len(prompt_ids)} tokens "
+                f"it must be at least 1 and at most {room}, for the context holds {info.max_context}",
+                field=max_tokens_field,
+            )
+        try:
+            sampling.check_vocabulary(info.vocabulary)
+            complete = replace(
+                sampling,
+                max_tokens=max_tokens,
+                top_k=min(sampling.top_k, info.vocabulary),
+                seed=secrets.randbits(64) if sampling.seed is None else sampling.seed,
+            )
+        except ValueError as error:
+            names = {name: f"{sampling_prefix}{name}" for name in SamplingParams.__dataclass_fields__}
+            raise ApiError.of_value(error, names) from error
+        limit = self.config.request_timeout_s
+        return Job(
+            request_id,
+            tuple(prompt_ids),
+            complete,
+            speculation,
+            limit if timeout_s is None else min(limit, timeout_s),
+        )
+
+    async def run(self, job: Job) -> AsyncGenerator[pb.GenerateChunk, None]:
+        """Chunks of all choices; the first of each tells the seed and the client's request id."""
+        assert job.sampling.seed is not None
+        call = TargetCall(job.prompt_ids, job.sampling, job.speculation, job.timeout_s)
+        begun: set[int] = set()
+        async with aclosing(self.targets.generate(call)) as chunks:
+            async for chunk in chunks:
+                if chunk.choice in begun:
+                    chunk.request_id = ""
+                else:
+                    begun.add(chunk.choice)
+                    chunk.seed = job.sampling.seed
+                    chunk.request_id = job.request_id
+                yield chunk
+
+    async def model_info(self) -> pb.ModelInfo:
+        """As a target tells it now, with the drafter kinds of the whole fleet. Raises ApiError."""
+        info = pb.ModelInfo()
+        info.CopyFrom(await self.targets.probe())
+        kinds = {*info.drafters, *self.targets.drafter_kinds()}
+        info.name = self.model_name
+        del info.drafters[:]
+        info.drafters.extend(sorted(kinds))
+        return info
+
+    async def is_ready(self) -> bool:
+        """Whether a target answers now, so that a request would have a full path."""
+        try:
+            await self.targets.probe()
+        except ApiError:
+            return False
+        return not self.admission.is_draining
+
+    def _check_characters(self, count: int, field: str) -> None:
+        limit = self.config.max_prompt_characters
+        if count > limit:
+            raise ApiError(
+                ErrorKind.INVALID, f"{field}: {count} characters are too many; at most {limit} are allowed", field=field
+            )

@@ -1,0 +1,58 @@
+"""What an answer adds up: usage and speculation, over prompts and choices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protos import generation_pb2 as pb
+
+
+class Tally:
+    """Takes every chunk of one HTTP request; `choice` counts over all its prompts."""
+
+    def __init__(self, num_choices: int, choices_per_prompt: int) -> None:
+        self._num_choices = num_choices
+        self._per_prompt = choices_per_prompt
+        self._usage: dict[int, pb.Usage] = {}
+        self._stats: dict[int, pb.SpeculationStats] = {}
+        self.seed: int | None = None
+
+    def add(self, choice: int, chunk: pb.GenerateChunk) -> None:
+        if self.seed is None:
+            self.seed = chunk.seed
+        if chunk.finish_reason != pb.FINISH_REASON_UNSPECIFIED:
+            self._usage[choice] = chunk.usage
+            self._stats[choice] = chunk.speculation
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self._usage) == self._num_choices
+
+    def usage(self) -> dict[str, Any]:
+        """A prompt counts once, whatever the number of its choices."""
+        prompts = [self._usage[choice] for choice in sorted(self._usage) if choice % self._per_prompt == 0]
+        prompt_tokens = sum(usage.prompt_tokens for usage in prompts)
+        completion_tokens = sum(usage.completion_tokens for usage in self._usage.values())
+        return {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": sum(usage.cached_prompt_tokens for usage in prompts)},
+        }
+
+    def draftfleet(self) -> dict[str, Any]:
+        """Drafter kinds are joined by commas where choices differ; lengths are means over all rounds."""
+        stats = list(self._stats.values())
+        num_rounds = sum(s.num_rounds for s in stats)
+        emitted = sum(s.accepted_length * s.num_rounds for s in stats)
+        return {
+            "drafter": ",".join(sorted({s.drafter or "none" for s in stats})),
+            "requested_drafter": ",".join(sorted({s.requested_drafter for s in stats})),
+            "accepted_length": round(emitted / num_rounds, 4) if num_rounds else 0.0,
+            "num_drafts": sum(s.num_drafts for s in stats),
+            "num_draft_tokens": sum(s.num_draft_tokens for s in stats),
+            "num_accepted_tokens": sum(s.num_accepted_tokens for s in stats),
+            # One replica that only promises ties is enough to lose the stronger word.
+            "exactness": max((s.exactness for s in stats), default=""),
+            "seed": self.seed,
+        }

@@ -1,0 +1,278 @@
+"""The gateway's side of the target replicas: which one, and what when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+
+from protos import drafting_pb2, generation_pb2, target_pb2
+from protos.target_pb2_grpc import TargetStub
+from services.dcut.messages import Member
+from services.gateway.config import GatewayConfig
+from services.gateway.errors import ApiError, ErrorKind
+from services.requests.codec import sampling_to_proto, speculation_to_proto
+from services.requests.sampling import SamplingParams
+from services.requests.speculation import Speculation
+from services.router.messages import RouteReply, RouteRequest
+from services.router.policy import choose_target
+from services.rpc.channels import ChannelPool, Unreachable
+
+if TYPE_CHECKING:
+    from protos.target_pb2_grpc import TargetAsyncStub
+
+logger = logging.getLogger(__name__)
+
+Route = Callable[[RouteRequest], Awaitable[RouteReply]]
+
+_ATTACH_ATTEMPTS = 3
+_ATTACH_PAUSE_S = 0.02
+_CLIENT_MISTAKES = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
+_REPLICA_FAULTS = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetCall:
+    """One generation as a target takes it. The seed and max_tokens are always set."""
+
+    prompt_ids: Sequence[int]
+    sampling: SamplingParams
+    speculation: Speculation
+    timeout_s: float
+
+
+class _Lost(Exception):
+    """This replica did not serve the call; another one may."""
+
+    def __init__(self, reason: str, *, is_full: bool = False) -> None:
+        super().__init__(reason)
+        self.is_full = is_full
+
+
+class TargetPool:
+    """Belongs to one event loop. `members` gives the fleet view; without `route`
+    targets choose drafters for themselves.
+    """
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        members: Callable[[], Sequence[Member]],
+        route: Route | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._members = members
+        self._route = route
+        self._clock = clock
+        self._channels = ChannelPool(config.channels)
+        self._in_flight: Counter[str] = Counter()  # sequences by replica
+        self._suspects: dict[str, float] = {}  # replica: until when it is avoided
+        self._infos: dict[str, generation_pb2.ModelInfo] = {}
+        self.lost_attempts = 0
+        self.failed_routes = 0
+
+    def targets(self) -> list[Member]:
+        return [m for m in self._members() if m.role == "target" and m.address]
+
+    def drafter_kinds(self) -> set[str]:
+        return {m.kind for m in self._members() if m.role == "drafter"}
+
+    def members(self) -> Sequence[Member]:
+        return self._members()
+
+    async def generate(self, call: TargetCall) -> AsyncGenerator[generation_pb2.GenerateChunk, None]:
+        """Chunks of all choices. Closing the iterator cancels the generation.
+
+        Raises ApiError. A replica that fails before its first chunk is replaced.
+        """
+        await self._channels.keep_only({m.address for m in self.targets()})
+        deadline = self._clock() + call.timeout_s
+        tried: set[str] = set()
+        last: _Lost | None = None
+        while len(tried) < self._config.target_attempts:
+            member = self._choose(call, tried)
+            if member is None:
+                break
+            tried.add(member.replica)
+            has_emitted = False
+            try:
+                async with aclosing(self._attempt(member, call, deadline)) as chunks:
+                    async for chunk in chunks:
+                        has_emitted = True
+                        yield chunk
+                return
+            except _Lost as loss:
+                self.lost_attempts += 1
+                logger.warning("target %s did not serve a request: %s", member.replica, loss)
+                last = loss
+                if has_emitted:
+                    # Here the request would go on at another replica, from its resume record.
+                    raise self._unavailable("the target replica was lost while it answered") from loss
+        raise self._given_up(last)
+
+    async def info(self) -> generation_pb2.ModelInfo:
+        """What a live target said about itself, at any time. Raises ApiError when none can be asked."""
+        for member in self.targets():
+            known = self._infos.get(member.replica)
+            if known is not None:
+                return known
+        return await self.probe()
+
+    async def probe(self) -> generation_pb2.ModelInfo:
+        """Asks a target now. Raises ApiError when none answers."""
+        members = sorted(self.targets(), key=lambda m: self._is_suspect(m.replica))
+        for member in members[: self._config.target_attempts]:
+            try:
+                async with self._channels.use(member.address) as channel:
+                    info = await TargetStub(channel).GetInfo(
+                        target_pb2.GetInfoRequest(), timeout=self._config.info_timeout_s
+                    )
+            except (Unreachable, grpc.aio.AioRpcError) as error:
+                self._suspect(member.replica)
+                logger.debug("target %s does not answer: %s", member.replica, _reason(error))
+                continue
+            self._infos = {m.replica: self._infos[m.replica] for m in members if m.replica in self._infos}
+            self._infos[member.replica] = info
+            self._suspects.pop(member.replica, None)
+            return info
+        raise self._unavailable("no target replica is available")
+
+    async def close(self) -> None:
+        await self._channels.close()
+
+    async def _attempt(
+        self, member: Member, call: TargetCall, deadline: float
+    ) -> AsyncGenerator[generation_pb2.GenerateChunk, None]:
+        try:
+            async with (
+                self._channels.use(member.address) as channel,
+                aclosing(self._stream(TargetStub(channel), member, call, deadline)) as chunks,
+            ):
+                async for chunk in chunks:
+                    yield chunk
+        except Unreachable as error:
+            self._suspect(member.replica)
+            raise _Lost(str(error)) from error
+
+    async def _stream(
+        self, stub: TargetAsyncStub, member: Member, call: TargetCall, deadline: float
+    ) -> AsyncGenerator[generation_pb2.GenerateChunk, None]:
+        request = target_pb2.TargetRequest(
+            request_id=uuid.uuid4().hex,  # the client's own need not be unique
+            prompt_ids=call.prompt_ids,
+            sampling=sampling_to_proto(call.sampling),
+            speculation=speculation_to_proto(call.speculation),
+        )
+        unfinished = set(range(call.sampling.n))
+        self._in_flight[member.replica] += call.sampling.n
+        rpc = stub.Generate(request, timeout=max(deadline - self._clock(), 0.001))
+        attaching = self._start_attaching(stub, member, request.request_id, call)
+        try:
+            async for chunk in rpc:
+                if chunk.finish_reason == generation_pb2.FINISH_REASON_ABORT:
+                    raise _Lost("it aborted the request")
+                if chunk.finish_reason != generation_pb2.FINISH_REASON_UNSPECIFIED:
+                    unfinished.discard(chunk.choice)
+                yield chunk
+            if unfinished:
+                raise _Lost("it ended the stream before every choice was finished")
+        except grpc.aio.AioRpcError as error:
+            raise self._explained(member, error) from error
+        finally:
+            rpc.cancel()
+            if attaching is not None:
+                attaching.cancel()
+            self._in_flight[member.replica] -= call.sampling.n
+            if not self._in_flight[member.replica]:
+                del self._in_flight[member.replica]
+
+    def _explained(self, member: Member, error: grpc.aio.AioRpcError) -> Exception:
+        code, details = error.code(), error.details() or ""
+        if code in _CLIENT_MISTAKES:
+            return ApiError.of_value(ValueError(details))
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+            return ApiError(ErrorKind.DEADLINE, "the request did not end within its deadline")
+        if code in _REPLICA_FAULTS:
+            self._suspect(member.replica)
+        return _Lost(_reason(error), is_full=code == grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+    # Choosing a replica.
+
+    def _choose(self, call: TargetCall, tried: set[str]) -> Member | None:
+        members = self.targets()
+        key = uuid.uuid4().hex
+
+        def choose(avoid: set[str]) -> Member | None:
+            return choose_target(key, members, in_flight=self._in_flight, avoid=avoid, sequences=call.sampling.n)
+
+        suspects = {m.replica for m in members if self._is_suspect(m.replica)}
+        return choose(tried | suspects) or choose(tried)
+
+    def _given_up(self, last: _Lost | None) -> ApiError:
+        if not self.targets():
+            return self._unavailable("no target replica is available")
+        if last is None or last.is_full:
+            return ApiError(
+                ErrorKind.OVERLOADED,
+                "every target replica is full; try again later",
+                retry_after_s=self._config.retry_after_s,
+            )
+        return self._unavailable("no target replica could serve the request")
+
+    def _unavailable(self, message: str) -> ApiError:
+        return ApiError(ErrorKind.UNAVAILABLE, message, retry_after_s=self._config.retry_after_s)
+
+    def _suspect(self, replica: str) -> None:
+        self._suspects[replica] = self._clock() + self._config.suspect_s
+
+    def _is_suspect(self, replica: str) -> bool:
+        until = self._suspects.get(replica)
+        if until is not None and until <= self._clock():
+            del self._suspects[replica]
+            return False
+        return until is not None
+
+    # Finding it a drafter, beside the prefill.
+
+    def _start_attaching(
+        self, stub: TargetAsyncStub, member: Member, request_id: str, call: TargetCall
+    ) -> asyncio.Task[None] | None:
+        if self._route is None or call.speculation.is_off:
+            return None
+        request = RouteRequest(request_id, member.replica, call.speculation.drafter, call.sampling.n)
+        return asyncio.create_task(self._attach(self._route, stub, request))
+
+    async def _attach(self, route: Route, stub: TargetAsyncStub, request: RouteRequest) -> None:
+        """Whatever goes wrong here costs speed only."""
+        try:
+            reply = await asyncio.wait_for(route(request), self._config.route_timeout_s)
+            if not reply.lease:
+                return
+            attach = target_pb2.AttachDrafterRequest(
+                request_id=request.request_id, lease=drafting_pb2.Lease.FromString(reply.lease)
+            )
+            for attempt in range(_ATTACH_ATTEMPTS):
+                answer = await stub.AttachDrafter(attach, timeout=self._config.attach_timeout_s)
+                if answer.attached:
+                    return
+                # Either the request has ended, which cancels this task, or it has not begun yet.
+                await asyncio.sleep(_ATTACH_PAUSE_S * (attempt + 1))
+        except Exception as error:  # the router's handle raises errors of many kinds
+            self.failed_routes += 1
+            logger.warning("no drafter for a request at target %s: %s", request.target, _reason(error))
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return f"{type(error).__name__}: {error}"

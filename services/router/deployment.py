@@ -1,0 +1,64 @@
+"""The router as a Serve deployment."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from services.dcut.link import FleetLink
+from services.dcut.messages import Report
+from services.router.config import RouterConfig
+from services.router.messages import RouteReply, RouteRequest
+from services.router.router import Router
+
+
+@serve.deployment
+class RouterDeployment:
+    """`config` is a RouterConfig as a plain dict, `dcut` the handle of the D-cut actor."""
+
+    async def __init__(self, config: dict[str, Any], dcut: DeploymentHandle[Any]) -> None:  # type: ignore[misc]  # Serve awaits it
+        self._config = RouterConfig.model_validate(config)
+        self._replica = serve.get_replica_context().replica_id.unique_id
+        self._node = ray.get_runtime_context().get_node_id()
+        report = dcut.report.options(_by_reference=False)
+        self._routing = 0
+
+        async def exchange(data: bytes) -> bytes:
+            reply: bytes = await report.remote(data)
+            return reply
+
+        self._link = FleetLink(exchange, self._report, self._config.report_period_s)
+        await self._link.start()
+        self._router = Router(self._config, self._link.members)
+
+    async def route(self, request: RouteRequest) -> RouteReply:
+        """See Router.route."""
+        self._routing += 1
+        try:
+            return await self._router.route(request)
+        finally:
+            self._routing -= 1
+
+    async def __del__(self) -> None:
+        # The constructor may have failed half way.
+        if hasattr(self, "_link"):
+            await self._link.stop()
+        if hasattr(self, "_router"):
+            await self._router.close()
+
+    def _report(self) -> Report:
+        return Report(
+            role="router",
+            replica=self._replica,
+            address="",
+            kind="",
+            version="",
+            node=self._node,
+            lease_s=self._config.lease_s,
+            batch=self._routing,
+            pid=os.getpid(),
+        )
