@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from protos import generation_pb2 as pb
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation, as_drafter_choice
@@ -27,7 +29,7 @@ _SCALARS = (
 
 def sampling_from_proto(message: pb.Sampling) -> SamplingParams:
     """Absent fields take their defaults. Raises ValueError as SamplingParams does."""
-    given = {name: getattr(message, name) for name in _SCALARS if message.HasField(name)}
+    given = {name: getattr(message, name) for name in _SCALARS if message.HasField(cast(Any, name))}
     return SamplingParams(
         **given,
         logit_bias=dict(message.logit_bias),

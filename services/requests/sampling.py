@@ -95,9 +95,7 @@ class SamplingParams:
                 _in_range(name, token, 0, vocabulary - 1)
 
 
-def _in_range(
-    name: str, value: float, low: float, high: float | None, *, open_low: bool = False
-) -> None:
+def _in_range(name: str, value: float, low: float, high: float | None, *, open_low: bool = False) -> None:
     ok = math.isfinite(value) and (value > low if open_low else value >= low)
     if ok and (high is None or value <= high):
         return

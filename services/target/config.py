@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.target.drafting.config import DraftingConfig
-from services.target.model.loader import Precision
+from services.target.model.precision import Precision
 
 
 class EngineConfig(BaseModel):
@@ -22,3 +22,6 @@ class EngineConfig(BaseModel):
     default_draft_tokens: int = Field(7, ge=0, le=16, description="draft tokens asked where the client names no limit")
     gather_ms: float = Field(2.0, ge=0.0, le=100.0, description="how long a step waits for drafts that are on the way")
     drafting: DraftingConfig = Field(default_factory=DraftingConfig)
+    report_period_s: float = Field(0.25, gt=0, le=10, description="how often the replica reports its load")
+    lease_s: float = Field(2.0, gt=0, le=60, description="a replica that is silent for longer has left the fleet")
+    drain_s: float = Field(5.0, ge=0, le=600, description="time that running requests get at shutdown")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence as Seq
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from services.target.kv.blocks import BlockManager, block_hash
@@ -50,9 +51,7 @@ class Scheduler:
             self.waiting.remove(sequence)
         self._give_up_blocks(sequence)
 
-    def plan(
-        self, is_drafting: Callable[[Sequence], bool], drafts_of: Callable[[Sequence], Seq[int]]
-    ) -> list[Work]:
+    def plan(self, is_drafting: Callable[[Sequence], bool], drafts_of: Callable[[Sequence], Seq[int]]) -> list[Work]:
         """Takes the blocks that the work needs.
 
         `is_drafting`: a draft for it is on the way, so it sits this step out. `drafts_of` is called at most

@@ -69,13 +69,13 @@ class Stepper:
         step = lay_out(segments, self._group, self._target.device, features.layers, features.postnorm)
         result = self._target.forward.forward(step, self._pool)
         batch, first = [], 0
-        for work, segment in zip(plan, segments):
+        for work, segment in zip(plan, segments, strict=True):
             if work.reaches_end:
                 last = first + len(segment.logit_rows) - len(work.drafts) - 1
                 batch.append(Rows(work.sequence.sampling, last, len(work.sequence.tokens), work.drafts))
             self._record_prompt_logprobs(work, segment, result.logits_QV, first)
             first += len(segment.logit_rows)
-        choices = iter(zip(choose_tokens(result.logits_QV, batch), batch))
+        choices = iter(zip(choose_tokens(result.logits_QV, batch), batch, strict=True))
         now = time.time()
         outcomes = []
         for index, work in enumerate(plan):
@@ -232,6 +232,4 @@ def _trace(tokens: list[int], drafts: tuple[int, ...], accepted: int) -> tuple[T
     if not drafts:
         return tuple(TokenTrace("plain") for _ in tokens)
     origins: list[Origin] = ["accepted" if i < accepted else "bonus" for i in range(len(tokens))]
-    return tuple(
-        TokenTrace(origin, drafts[accepted:] if i == accepted else ()) for i, origin in enumerate(origins)
-    )
+    return tuple(TokenTrace(origin, drafts[accepted:] if i == accepted else ()) for i, origin in enumerate(origins))

@@ -12,7 +12,7 @@ def count_accepted(chosen: Sequence[int], drafts: Sequence[int]) -> int:
     accepted drafts and the bonus token.
     """
     accepted = 0
-    for token, draft in zip(chosen, drafts):
+    for token, draft in zip(chosen, drafts, strict=False):
         if token != draft:
             break
         accepted += 1

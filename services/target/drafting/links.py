@@ -110,13 +110,14 @@ class LinkPool:
             self.known_traits[link.traits.kind] = link.traits
 
     def _follow(self, view: tuple[Member, ...]) -> None:
-        by_kind: defaultdict[str, list[str]] = defaultdict(list)
+        by_kind: defaultdict[str, dict[str, str]] = defaultdict(dict)  # replica -> address
         for member in view:
             if member.role == "drafter" and member.address:
-                by_kind[member.kind].append(member.address)
+                by_kind[member.kind][member.replica] = member.address
         wanted: list[str] = []
         for kind in self._config.kinds:
-            wanted += subset(self._hello.replica, by_kind[kind], self._config.fanout)
+            addresses = by_kind[kind]
+            wanted += [addresses[replica] for replica in subset(self._hello.replica, addresses, self._config.fanout)]
         self._subset = frozenset(wanted[: self._config.max_links])
         for address in [a for a in self._links if a not in self._subset and a not in self._leased]:
             self._disconnect(address)

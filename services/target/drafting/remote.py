@@ -150,6 +150,7 @@ class DrafterLink:
             ("grpc.max_receive_message_length", limit),
             ("grpc.max_send_message_length", limit),
             ("grpc.use_local_subchannel_pool", 1),  # pauses are ours alone, not the process's
+            ("grpc.enable_http_proxy", 0),  # a replica is dialled by its node's address
             ("grpc.keepalive_time_ms", 10_000),
             ("grpc.keepalive_timeout_ms", 5_000),
         )

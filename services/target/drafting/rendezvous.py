@@ -9,7 +9,7 @@ from collections.abc import Iterable
 def score(key: str, candidate: str) -> int:
     """The candidate with the highest score serves the key; the same in every process."""
     digest = hashlib.blake2b(f"{key}\0{candidate}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little")
+    return int.from_bytes(digest, "big")
 
 
 def subset(key: str, candidates: Iterable[str], count: int) -> list[str]:

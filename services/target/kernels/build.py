@@ -85,4 +85,6 @@ def _processor() -> str:
     info = Path("/proc/cpuinfo")
     if not info.exists():
         return platform.processor()
-    return "\n".join(sorted({line for line in info.read_text().splitlines() if line.startswith(("flags", "model name"))}))
+    return "\n".join(
+        sorted({line for line in info.read_text().splitlines() if line.startswith(("flags", "model name"))})
+    )

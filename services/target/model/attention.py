@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -31,11 +32,16 @@ class Rotary:
 
 class Attention(Protocol):
     def rotate(self, layer: int, step: Pass, qkv_NC: torch.Tensor, rotary: Rotary, pool: KVPool) -> torch.Tensor:
-        """Norms and rotates queries and keys, writes keys and values to the pool; returns queries [rows, heads, head size]."""
+        """Norms and rotates queries and keys, and writes keys and values to the pool.
+
+        Returns queries [rows, heads, head size].
+        """
 
     def store(self, layer: int, step: Pass, keys_NKD: torch.Tensor, values_NKD: torch.Tensor, pool: KVPool) -> None: ...
 
-    def attend(self, layer: int, step: Pass, query_NHD: torch.Tensor, pool: KVPool, scale: float, softcap: float) -> torch.Tensor:
+    def attend(
+        self, layer: int, step: Pass, query_NHD: torch.Tensor, pool: KVPool, scale: float, softcap: float
+    ) -> torch.Tensor:
         """Returns [rows, heads * head size]."""
 
 
@@ -70,11 +76,13 @@ class TorchAttention:
         pool.keys_LBKDP[layer][blocks, :, :, offsets] = keys_NKD
         pool.values_LBKPD[layer][blocks, :, offsets] = values_NKD
 
-    def attend(self, layer: int, step: Pass, query_NHD: torch.Tensor, pool: KVPool, scale: float, softcap: float) -> torch.Tensor:
+    def attend(
+        self, layer: int, step: Pass, query_NHD: torch.Tensor, pool: KVPool, scale: float, softcap: float
+    ) -> torch.Tensor:
         spec = self._spec
         group, window = spec.heads // spec.kv_heads, spec.windows[layer]
         outputs = []
-        for segment, (start, end) in enumerate(zip(step.segment_starts, step.segment_starts[1:])):
+        for segment, (start, end) in enumerate(pairwise(step.segment_starts)):
             rows = step.positions_N[start:end].long()
             blocks = step.tables_SM[segment, : int(rows[-1]) // BLOCK + 1].long()
             keys_KDJ = pool.keys_LBKDP[layer][blocks].permute(1, 2, 0, 3).flatten(2)
@@ -104,7 +112,10 @@ class _AttendArgs(ctypes.Structure):
         ("tiles", ctypes.c_void_p),
         ("out", ctypes.c_void_p),
         ("partial", ctypes.c_void_p),
-        *((name, ctypes.c_int32) for name in ("tile_count", "heads", "kv_heads", "head_dim", "table_width", "max_splits", "window")),
+        *(
+            (name, ctypes.c_int32)
+            for name in ("tile_count", "heads", "kv_heads", "head_dim", "table_width", "max_splits", "window")
+        ),
         ("scale", ctypes.c_float),
         ("softcap", ctypes.c_float),
     ]
@@ -112,7 +123,10 @@ class _AttendArgs(ctypes.Structure):
 
 class _RotateArgs(ctypes.Structure):
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("qkv", "q_norm", "k_norm", "cosine", "sine", "positions", "slots", "query", "keys", "values")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("qkv", "q_norm", "k_norm", "cosine", "sine", "positions", "slots", "query", "keys", "values")
+        ),
         *((name, ctypes.c_int32) for name in ("rows", "heads", "kv_heads", "head_dim", "rotary")),
         ("eps", ctypes.c_float),
     ]
@@ -169,7 +183,9 @@ class NativeAttention:
     def store(self, layer: int, step: Pass, keys_NKD: torch.Tensor, values_NKD: torch.Tensor, pool: KVPool) -> None:
         self._fallback.store(layer, step, keys_NKD, values_NKD, pool)
 
-    def attend(self, layer: int, step: Pass, query_NHD: torch.Tensor, pool: KVPool, scale: float, softcap: float) -> torch.Tensor:
+    def attend(
+        self, layer: int, step: Pass, query_NHD: torch.Tensor, pool: KVPool, scale: float, softcap: float
+    ) -> torch.Tensor:
         spec, rows = self._spec, query_NHD.shape[0]
         splits = step.last_position // _SPLIT + 1
         needed = rows * spec.heads * splits * (spec.head_dim + 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import nn
@@ -43,7 +44,7 @@ def _paged_attention(  # type: ignore[no-untyped-def]
     assert _active is not None, "attention was called outside a pass"
     if kwargs.get("s_aux") is not None:
         raise ValueError("target: attention sinks are not supported")
-    layer = module.layer_idx
+    layer = cast(int, module.layer_idx)
     step, pool = _active.step, _active.pool
     _active.attention.store(layer, step, key[0].transpose(0, 1), value[0].transpose(0, 1), pool)
     query_NHD = query[0].transpose(0, 1).contiguous()

@@ -48,7 +48,10 @@ class LeanDecoder:
         attention: Attention,
         plan: RowPlan,
     ) -> None:
-        """`weights` under the names of a transformers checkpoint. Raises ValueError for one that is missing or unknown."""
+        """`weights` under the names of a transformers checkpoint.
+
+        Raises ValueError for one that is missing or unknown.
+        """
         self.spec = spec
         self.plan = plan
         self._attention = attention
@@ -94,7 +97,7 @@ class LeanDecoder:
         return [layer.qkv_CD, layer.output_DH, layer.gate_up_FD, layer.down_DF, self.head_VD]
 
     def forward(self, step: Pass, pool: KVPool) -> PassResult:
-        plan, attention, spec = self.plan, self._attention, self.spec
+        plan, attention = self.plan, self._attention
         captured: list[torch.Tensor] = []
         x_ND = F.embedding(step.tokens_N, self.embedding_VD)
         for index, layer in enumerate(self._layers):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 from safetensors import safe_open
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from services.target.kernels.build import KernelsUnavailable
@@ -18,13 +17,13 @@ from services.target.model.attention import Attention, NativeAttention, TorchAtt
 from services.target.model.forward import Forward
 from services.target.model.generic import ATTENTION_NAME, GenericDecoder
 from services.target.model.lean import LEAN_FAMILIES, LeanDecoder
+from services.target.model.precision import Precision
 from services.target.model.row_plan import RowPlan
 from services.target.model.selfcheck import Verdict, check_exactness
 from services.target.model.spec import ModelSpec
 
 log = logging.getLogger(__name__)
 
-Precision = Literal["auto", "bf16", "fp32", "checkpoint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,12 @@ class LoadedTarget:
 
 
 def load_target(
-    folder: Path, precision: Precision, device: torch.device, max_rows: int, cache_dir: Path
+    folder: Path,
+    eos_ids: Iterable[int],
+    precision: Precision,
+    device: torch.device,
+    max_rows: int,
+    cache_dir: Path,
 ) -> LoadedTarget:
     """Loads, proves what it can of row invariance, and picks the precision.
 
@@ -49,7 +53,7 @@ def load_target(
     Raises ValueError for a model that cannot be a target.
     """
     config = AutoConfig.from_pretrained(folder)
-    spec = ModelSpec.from_config(config, _eos_ids(folder, config))
+    spec = ModelSpec.from_config(config, tuple(sorted(eos_ids)))
     for dtype in _dtypes(precision, config, device):
         forward = _build(folder, config, spec, dtype, device, cache_dir)
         verdict = check_exactness(forward, dtype, device, max_rows)
@@ -80,7 +84,8 @@ def _build(
     if config.model_type in LEAN_FAMILIES:
         weights = dict(_read_weights(folder, dtype, device))
         return LeanDecoder(config, spec, weights, attention, RowPlan())
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=ATTENTION_NAME).to(device)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=ATTENTION_NAME)
+    nn.Module.to(model, device)
     return GenericDecoder(model, spec, attention, RowPlan())
 
 
@@ -100,12 +105,5 @@ def _read_weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Ite
         raise ValueError(f"target: {folder} has no safetensors files")
     for file in files:
         with safe_open(file, framework="pt", device=str(device)) as tensors:
-            for name in tensors.keys():
+            for name in tensors.keys():  # noqa: SIM118 - not a mapping
                 yield name, tensors.get_tensor(name).to(dtype)
-
-
-def _eos_ids(folder: Path, config: PretrainedConfig) -> tuple[int, ...]:
-    generation = folder / "generation_config.json"
-    own = json.loads(generation.read_text()).get("eos_token_id") if generation.exists() else None
-    ids = own if own is not None else config.get_text_config().eos_token_id
-    return tuple(ids) if isinstance(ids, list) else () if ids is None else (ids,)

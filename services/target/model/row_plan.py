@@ -52,7 +52,7 @@ def find_row_plan(weights: list[torch.Tensor], max_rows: int, generator: torch.G
     """
     plans = [p for p in candidates() if p.tile <= max(max_rows, 16)]
     inputs = [_random_rows(w, max_rows, generator) for w in weights]
-    return next((p for p in plans if all(_holds(p, x, w) for x, w in zip(inputs, weights))), None)
+    return next((p for p in plans if all(_holds(p, x, w) for x, w in zip(inputs, weights, strict=True))), None)
 
 
 def _random_rows(weight_OI: torch.Tensor, rows: int, generator: torch.Generator) -> torch.Tensor:

@@ -28,7 +28,9 @@ class ModelSpec:
         Raises ValueError when it lacks a size or has an attention that is not causal softmax over one KV cache.
         """
         text = config.get_text_config()
-        missing = [n for n in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads") if not hasattr(text, n)]
+        missing = [
+            n for n in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads") if not hasattr(text, n)
+        ]
         if missing:
             raise ValueError(f"target: its configuration lacks {', '.join(missing)}; a decoder-only model is needed")
         heads = text.num_attention_heads
@@ -46,11 +48,13 @@ class ModelSpec:
 
 
 def _windows(text: PretrainedConfig) -> tuple[int, ...]:
-    window = getattr(text, "sliding_window", None) or 0
+    window = int(getattr(text, "sliding_window", None) or 0)
     kinds = getattr(text, "layer_types", None)
     if kinds is None:
-        return (window,) * text.num_hidden_layers
+        return (window,) * int(text.num_hidden_layers)
     unknown = set(kinds) - {"full_attention", "sliding_attention"}
     if unknown:
-        raise ValueError(f"target: layer_types {sorted(unknown)} are not supported; allowed are full_attention and sliding_attention")
+        raise ValueError(
+            f"target: layer_types {sorted(unknown)} are not supported; allowed are full_attention and sliding_attention"
+        )
     return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)

@@ -20,5 +20,5 @@ def token_logprobs(logits_V: torch.Tensor, token: int, count: int) -> TokenLogpr
     top: tuple[tuple[int, float], ...] = ()
     if count:
         values, ids = values_V.topk(count)
-        top = tuple(zip(ids.tolist(), values.tolist()))
+        top = tuple(zip(ids.tolist(), values.tolist(), strict=True))
     return TokenLogprobs(token, float(values_V[token]), top)

@@ -37,9 +37,7 @@ class SamplingState:
     def is_plain_argmax(self) -> bool:
         """Whether the most likely token of the raw logits is the answer."""
         p = self.params
-        return p.is_greedy and not (
-            p.has_penalties or p.logit_bias or p.bad_words or len(self.output) < p.min_tokens
-        )
+        return p.is_greedy and not (p.has_penalties or p.logit_bias or p.bad_words or len(self.output) < p.min_tokens)
 
 
 @dataclass(frozen=True, slots=True)
