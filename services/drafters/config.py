@@ -71,6 +71,12 @@ class DrafterConfig(BaseModel):
     batch_window_ms: float = Field(
         default=0.0, ge=0, le=50, description="Wait for company before a batch starts; 0: take what has arrived."
     )
+    report_period_s: float = Field(
+        default=0.25, ge=0.01, le=10, description="Seconds between two reports to the D-cut actor."
+    )
+    lease_s: float = Field(
+        default=2.0, gt=0, le=60, description="A replica that is silent for longer leaves the fleet view."
+    )
     drain_s: float = Field(
         default=5.0, ge=0, le=600, description="How long a stopping replica goes on serving open sequences."
     )

@@ -22,7 +22,9 @@ class DraftingConfig(BaseModel):
         default=True, description="Draft by lookup in this process when no drafter replica can be used."
     )
     lookup: LookupConfig = Field(default=LookupConfig(), description="Settings of that local lookup.")
-    max_draft: int = Field(default=8, ge=0, le=MAX_DRAFT_TOKENS, description="Most draft tokens of a round.")
+    max_draft: int = Field(
+        default=MAX_DRAFT_TOKENS, ge=0, le=MAX_DRAFT_TOKENS, description="Most draft tokens of a round."
+    )
     fanout: int = Field(default=4, ge=1, le=64, description="Drafter replicas of one kind that are held connected.")
     max_links: int = Field(default=32, ge=1, le=1024, description="Connections to drafter replicas, leases included.")
     min_wait_ms: float = Field(default=3.0, gt=0, le=1000, description="A draft is always waited for this long.")

@@ -1,0 +1,71 @@
+"""A drafter replica as a Serve deployment."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from services.dcut.link import FleetLink
+from services.dcut.messages import Report
+from services.drafters.config import DrafterConfig
+from services.drafters.registry import kind_of
+from services.drafters.server import DrafterServer
+
+
+@serve.deployment
+class DrafterDeployment:
+    """`config` is a DrafterConfig and `model` a ModelConfig, as plain dicts; `dcut` the handle of the D-cut actor."""
+
+    async def __init__(self, config: dict[str, Any], model: dict[str, Any], dcut: DeploymentHandle[Any]) -> None:  # type: ignore[misc]  # Serve awaits it
+        self._config = DrafterConfig.model_validate(config)
+        kind = kind_of(self._config)
+        if kind.needs_torch:
+            import torch
+
+            torch.set_num_threads(self._config.threads)
+        self._replica = serve.get_replica_context().replica_id.unique_id
+        self._node = ray.get_runtime_context().get_node_id()
+        report = dcut.report.options(_by_reference=False)
+
+        async def exchange(data: bytes) -> bytes:
+            reply: bytes = await report.remote(data)
+            return reply
+
+        self._server = DrafterServer(self._config, kind.build(self._config), self._replica)
+        await self._server.start(ray.util.get_node_ip_address())
+        self._link = FleetLink(exchange, self._report, self._config.report_period_s)
+        await self._link.start()  # only now has it an address to report
+
+    def check_health(self) -> None:
+        """Raises RuntimeError when Serve should replace this replica."""
+        self._server.check()
+
+    async def __del__(self) -> None:
+        # The constructor may have failed half way.
+        if hasattr(self, "_link"):
+            await self._link.stop()  # leaves the fleet view first, so that nobody new comes
+        if hasattr(self, "_server"):
+            await self._server.drain()
+            await self._server.stop()
+
+    def _report(self) -> Report:
+        server = self._server
+        return Report(
+            role="drafter",
+            replica=self._replica,
+            address=server.address,
+            kind=self._config.kind,
+            version=importlib.metadata.version("draftfleet"),
+            node=self._node,
+            lease_s=self._config.lease_s,
+            batch=server.metrics.last_batch,
+            queue=server.num_reserved,
+            sessions=server.num_sessions + server.num_reserved,
+            capacity=self._config.sessions.max_sessions,
+            pid=os.getpid(),
+        )
