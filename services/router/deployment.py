@@ -18,9 +18,15 @@ from services.router.router import Router
 
 @serve.deployment
 class RouterDeployment:
-    """`config` is a RouterConfig as a plain dict, `dcut` the handle of the D-cut actor."""
+    """`config` is a RouterConfig as a plain dict, `dcut` the handle of the D-cut actor.
 
-    async def __init__(self, config: dict[str, Any], dcut: DeploymentHandle[Any]) -> None:  # type: ignore[misc]  # Serve awaits it
+    `pools` are the handles of target and drafters. They are not called, but a
+    deployment belongs to the application only when another one holds its handle.
+    """
+
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, config: dict[str, Any], dcut: DeploymentHandle[Any], *pools: DeploymentHandle[Any]
+    ) -> None:
         self._config = RouterConfig.model_validate(config)
         self._replica = serve.get_replica_context().replica_id.unique_id
         self._node = ray.get_runtime_context().get_node_id()

@@ -1,0 +1,108 @@
+"""The Serve application, from settings to bound deployments.
+
+serve run orchestration.app:build engine.max_sequences=8
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from ray.serve import Application, Deployment
+
+from orchestration.config import FleetConfig, Placement, ServeConfig
+from orchestration.sources import load, parse_flag
+from services.dcut.deployment import DcutActor
+from services.drafters.config import DrafterConfig
+from services.drafters.deployment import DrafterDeployment
+from services.gateway.deployment import GatewayDeployment
+from services.router.deployment import RouterDeployment
+from services.target.deployment import TargetDeployment
+
+NAME = "draftfleet"
+
+
+def build(args: Mapping[str, Any]) -> Application:
+    """For `serve run`, `serve build` and `serve deploy`: arguments are settings, dotted or nested.
+
+    The argument `config` names a YAML file that comes before them. Raises ConfigError.
+    """
+    flags = dict(args)
+    path = flags.pop("config", None)
+    # `serve run` hands every value over as text.
+    parsed = dict(
+        parse_flag(f"{key}={value}") if isinstance(value, str) else (key, value) for key, value in flags.items()
+    )
+    return application(load(Path(path) if path is not None else None, parsed))
+
+
+def application(config: FleetConfig) -> Application:
+    """The deployments, each with its part of the settings, bound to each other."""
+    model = _plain(config.model)
+    place = config.placement
+    dcut = (
+        _deployment(DcutActor)
+        .options(name="Dcut", ray_actor_options=_actor_options(place.dcut_num_cpus, 0.0, {}, threads=1))
+        .bind(_plain(config.dcut))
+    )
+    threads = config.engine.threads or max(1, int(place.target.num_cpus))
+    target = (
+        _deployment(TargetDeployment)
+        .options(name="Target", **_options(config.serve, place.target, threads))
+        .bind(_plain(config.engine), model, dcut)
+    )
+    drafters = [
+        _deployment(DrafterDeployment)
+        .options(name=f"Drafter-{kind}", **_options(config.serve, _placement(pool), pool.threads))
+        .bind(_plain(pool), dcut)
+        for kind, pool in config.drafters.items()
+        if pool.replicas
+    ]
+    router = (
+        _deployment(RouterDeployment)
+        .options(name="Router", **_options(config.serve, place.router, threads=1))
+        .bind(_plain(config.router), dcut, target, *drafters)
+    )
+    return (
+        _deployment(GatewayDeployment)
+        .options(name="Gateway", **_options(config.serve, place.gateway, threads=1))
+        .bind(_plain(config.gateway), model, dcut, router)
+    )
+
+
+def _placement(pool: DrafterConfig) -> Placement:
+    return Placement(replicas=pool.replicas, num_cpus=pool.num_cpus, num_gpus=pool.num_gpus, resources=pool.resources)
+
+
+def _deployment(decorated: object) -> Deployment:
+    """Serve's decorator tells type checkers that it returns the class."""
+    assert isinstance(decorated, Deployment)
+    return decorated
+
+
+def _plain(config: BaseModel) -> dict[str, Any]:
+    return config.model_dump(mode="json")
+
+
+def _options(serve: ServeConfig, place: Placement, threads: int) -> dict[str, Any]:
+    return {
+        "num_replicas": place.replicas,
+        "max_ongoing_requests": place.max_ongoing_requests,
+        "health_check_period_s": serve.health_check_period_s,
+        "health_check_timeout_s": serve.health_check_timeout_s,
+        "graceful_shutdown_timeout_s": serve.drain_s,
+        "graceful_shutdown_wait_loop_s": 0.2,
+        "ray_actor_options": _actor_options(place.num_cpus, place.num_gpus, place.resources, threads),
+    }
+
+
+def _actor_options(num_cpus: float, num_gpus: float, resources: Mapping[str, float], threads: int) -> dict[str, Any]:
+    # Threads of several processes on the same cores spin against each other, so each replica's are counted out.
+    return {
+        "num_cpus": num_cpus,
+        "num_gpus": num_gpus,
+        "resources": dict(resources),
+        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}},
+    }

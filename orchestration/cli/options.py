@@ -1,0 +1,45 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orchestration.cli.failure import Failure
+
+Target = Annotated[
+    str | None, typer.Option("--target", "-t", help="'default', a model folder, a hub id or a .gguf file.")
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", "-c", exists=True, dir_okay=False, help="YAML file with settings.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="One setting, dotted; may be repeated.")
+]
+Address = Annotated[str, typer.Option("--address", "-a", help="host:port of the gRPC front door.")]
+MaxTokens = Annotated[int, typer.Option("--max-tokens", "-n", min=1, help="Most tokens of the answer.")]
+Temperature = Annotated[float, typer.Option("--temperature", min=0.0, max=2.0, help="0 is greedy.")]
+TopP = Annotated[float, typer.Option("--top-p", min=0.0, max=1.0, help="Nucleus sampling; 1 is off.")]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Same seed, same text.")]
+Drafter = Annotated[str, typer.Option("--drafter", "-d", help="auto, mtp, dfly, lookup or none.")]
+MaxDraft = Annotated[int | None, typer.Option("--max-draft-tokens", min=0, help="Most draft tokens a round.")]
+ShowDrafts = Annotated[
+    bool, typer.Option("--show-drafts", help="Colour accepted, rejected and bonus tokens in the answer.")
+]
+Stats = Annotated[bool, typer.Option("--stats/--no-stats", help="Speed and accepted length after the answer.")]
+
+DEFAULT_ADDRESS = "127.0.0.1:9000"
+
+
+def load_config(path: Path | None, settings: list[str] | None, flags: dict[str, Any]) -> Any:
+    """The FleetConfig of all sources; `flags` that are None were not given. Raises Failure."""
+    from orchestration.sources import ConfigError, load, parse_flag
+
+    try:
+        given = dict(parse_flag(text) for text in settings or ())
+        given.update({name: value for name, value in flags.items() if value is not None})
+        return load(path, given)
+    except ConfigError as error:
+        raise Failure(str(error)) from error

@@ -1,0 +1,73 @@
+"""draftfleet status"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from orchestration.cli.console import out
+from orchestration.cli.failure import Failure
+
+_TIMEOUT_S = 10.0
+
+
+def status(
+    url: Annotated[str, typer.Option("--url", help="Address of the HTTP API.")] = "http://127.0.0.1:8000",
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+) -> None:
+    """What a running service consists of and how busy it is."""
+    found = fetch_status(url)
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    model = found["model"]
+    if model is None:
+        out.print("[bold]model[/]    none: no target replica answers")
+    else:
+        out.print(
+            f"[bold]model[/]    {model['name']} on {model['device']}: {model['precision']}, "
+            f"exactness {model['exactness']}, context {model['max_context']}"
+        )
+    gateway = found["gateway"]
+    out.print(
+        f"[bold]gateway[/]  {gateway['active_requests']} active, {gateway['refused_requests']} refused, "
+        f"{gateway['lost_attempts']} attempts lost, {gateway['failed_routes']} routes failed"
+    )
+    out.print(_members(found["members"]))
+
+
+def fetch_status(url: str) -> dict[str, Any]:
+    """Raises Failure when the service is away or answers nonsense."""
+    import httpx
+
+    try:
+        reply = httpx.get(f"{url.rstrip('/')}/status", timeout=_TIMEOUT_S, trust_env=False)
+        reply.raise_for_status()
+        found: dict[str, Any] = reply.json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise Failure(
+            f"no service answers at {url} ({error}). Start it with `draftfleet serve`, or name it with --url."
+        ) from error
+    return found
+
+
+def _members(members: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("role", "kind", "address", "batch", "queue", "sessions", "exactness", "pid"):
+        table.add_column(column, justify="right" if column in ("batch", "queue", "sessions", "pid") else "left")
+    for member in sorted(members, key=lambda m: (m["role"], m["kind"], m["replica"])):
+        sessions = f"{member['sessions']}/{member['capacity']}" if member["capacity"] else str(member["sessions"])
+        table.add_row(
+            member["role"],
+            member["kind"],
+            member["address"],
+            str(member["batch"]),
+            str(member["queue"]),
+            sessions,
+            member["exactness"],
+            str(member["pid"]),
+        )
+    return table

@@ -1,0 +1,35 @@
+"""Fits settings that were left open to the machine that runs everything."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+
+from orchestration.config import FleetConfig
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def has_nvidia_gpu() -> bool:
+    """Whether torch can use a GPU; asks only where a driver is installed, since importing torch takes seconds."""
+    if shutil.which("nvidia-smi") is None or importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def fit(config: FleetConfig, cores: int, has_gpu: bool) -> FleetConfig:
+    """Gives the target what the user left open: all cores as threads, and a GPU where there is one."""
+    engine, target = config.engine, config.placement.target
+    on_gpu = has_gpu and engine.device != "cpu"
+    if engine.threads == 0:
+        engine = engine.model_copy(update={"threads": max(1, cores // target.replicas)})
+    if on_gpu and target.num_gpus == 0:
+        target = target.model_copy(update={"num_gpus": 1.0 / target.replicas})
+    placement = config.placement.model_copy(update={"target": target})
+    return config.model_copy(update={"engine": engine, "placement": placement})
