@@ -153,6 +153,7 @@ class TargetPool:
     async def _attempt(
         self, member: Member, call: TargetCall, deadline: float
     ) -> AsyncGenerator[generation_pb2.GenerateChunk, None]:
+        self._in_flight[member.replica] += call.sampling.n  # before anything is awaited: others choose meanwhile
         try:
             async with (
                 self._channels.use(member.address) as channel,
@@ -163,6 +164,10 @@ class TargetPool:
         except Unreachable as error:
             self._suspect(member.replica)
             raise _Lost(str(error)) from error
+        finally:
+            self._in_flight[member.replica] -= call.sampling.n
+            if not self._in_flight[member.replica]:
+                del self._in_flight[member.replica]
 
     async def _stream(
         self, stub: TargetAsyncStub, member: Member, call: TargetCall, deadline: float
@@ -174,7 +179,6 @@ class TargetPool:
             speculation=speculation_to_proto(call.speculation),
         )
         unfinished = set(range(call.sampling.n))
-        self._in_flight[member.replica] += call.sampling.n
         rpc = stub.Generate(request, timeout=max(deadline - self._clock(), 0.001))
         attaching = self._start_attaching(stub, member, request.request_id, call)
         try:
@@ -192,9 +196,6 @@ class TargetPool:
             rpc.cancel()
             if attaching is not None:
                 attaching.cancel()
-            self._in_flight[member.replica] -= call.sampling.n
-            if not self._in_flight[member.replica]:
-                del self._in_flight[member.replica]
 
     def _explained(self, member: Member, error: grpc.aio.AioRpcError) -> Exception:
         code, details = error.code(), error.details() or ""

@@ -50,7 +50,7 @@ def _explained(error: ValidationError, shape: type[BaseModel]) -> ApiError:
         return ApiError(ErrorKind.INVALID, f"{field}: this field is required", field=field)
     top = str(first["loc"][0])
     if first["type"] in _TYPE_PROBLEMS and top in _EXPECTED:
-        return ApiError(ErrorKind.INVALID, f"{field}: it must be {_EXPECTED[top]}", field=field)
+        return ApiError(ErrorKind.INVALID, f"{top}: it must be {_EXPECTED[top]}", field=top)
     return ApiError(ErrorKind.INVALID, f"{field}: {_lower_first(first['msg'])}", field=field)
 
 

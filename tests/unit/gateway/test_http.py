@@ -1,0 +1,581 @@
+"""The HTTP door by the official OpenAI client, and its errors by a plain one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+import httpx
+import openai
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from protos import generation_pb2 as pb
+from protos import target_pb2
+from tests.unit.gateway.conftest import Setup, opened, until
+from tests.unit.gateway.scripted import Script, fail, finish, member
+
+
+@pytest.fixture
+async def client(setup: Setup) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{setup.url}/v1", api_key="none", max_retries=0) as ready:
+        yield ready
+
+
+def chunks(*given: pb.GenerateChunk) -> Script:
+    async def script(
+        request: target_pb2.TargetRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.GenerateChunk]:
+        for chunk in given:
+            yield chunk
+
+    return script
+
+
+def scored(token_id: int, logprob: float, *top: tuple[int, float]) -> pb.TokenLogprobs:
+    return pb.TokenLogprobs(
+        token_id=token_id, logprob=logprob, top=[pb.Alternative(token_id=t, logprob=value) for t, value in top]
+    )
+
+
+# Whole answers.
+
+
+async def test_chat(setup: Setup, client: openai.AsyncOpenAI, tokenizer: PreTrainedTokenizerFast) -> None:
+    answer = await client.chat.completions.create(
+        model="default",
+        messages=[
+            {"role": "system", "content": "be quick"},
+            {"role": "user", "content": [{"type": "text", "text": "hi "}, {"type": "text", "text": "there"}]},
+        ],
+        user="someone",
+        metadata={"a": "b"},
+        store=False,
+        extra_body={"draftfleet": {"drafter": "dfly", "max_draft_tokens": 3}},
+    )
+    assert answer.object == "chat.completion"
+    assert answer.id.startswith("chatcmpl-")
+    assert answer.model == "default"
+    assert answer.choices[0].message.content == "hello world"
+    assert answer.choices[0].message.role == "assistant"
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.choices[0].logprobs is None
+    sent = setup.target.requests[0]
+    assert tokenizer.decode(sent.prompt_ids) == (
+        "<|start|>system\nbe quick<|end|>\n<|start|>user\nhi there<|end|>\n<|start|>assistant\n"
+    )
+    assert (sent.speculation.drafter, sent.speculation.max_draft_tokens) == ("dfly", 3)
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens == len(sent.prompt_ids)
+    assert answer.usage.total_tokens == len(sent.prompt_ids) + 2
+    assert answer.usage.prompt_tokens_details is not None
+    assert answer.usage.prompt_tokens_details.cached_tokens == 1
+    assert sent.sampling.temperature == 1.0
+    assert sent.sampling.max_tokens == min(48, 64 - len(sent.prompt_ids))
+    assert answer.model_extra is not None
+    assert answer.model_extra["draftfleet"] == {
+        "drafter": "lookup",
+        "requested_drafter": "auto",
+        "accepted_length": 2.5,
+        "num_drafts": 3,
+        "num_draft_tokens": 9,
+        "num_accepted_tokens": 6,
+        "exactness": "bitwise",
+        "seed": sent.sampling.seed,
+    }
+
+
+async def test_every_sampling_field_reaches_the_target(
+    setup: Setup, client: openai.AsyncOpenAI, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    await client.completions.create(
+        model="tiny",
+        prompt="the dog",
+        max_tokens=9,
+        temperature=0.5,
+        top_p=0.25,
+        n=2,
+        stop=["a", "b"],
+        seed=7,
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        logit_bias={"5": -100},
+        logprobs=3,
+        extra_body={
+            "top_k": 4,
+            "min_p": 0.125,
+            "repetition_penalty": 1.5,
+            "min_tokens": 2,
+            "stop_token_ids": [8],
+            "ignore_eos": True,
+            "bad_words": ["fox"],
+            "prompt_logprobs": 1,
+            "include_stop_str_in_output": True,
+        },
+    )
+    words = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("fox", " fox")]
+    assert setup.target.requests[0].sampling == pb.Sampling(
+        max_tokens=9,
+        temperature=0.5,
+        top_p=0.25,
+        n=2,
+        stop=["a", "b"],
+        seed=7,
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        logit_bias={5: -100.0},
+        logprobs=3,
+        top_k=4,
+        min_p=0.125,
+        repetition_penalty=1.5,
+        min_tokens=2,
+        stop_token_ids=[8],
+        ignore_eos=True,
+        bad_words=[pb.TokenIds(ids=word) for word in words],
+        prompt_logprobs=1,
+        include_stop=True,
+    )
+
+
+async def test_completions_defaults(setup: Setup, client: openai.AsyncOpenAI) -> None:
+    answer = await client.completions.create(model="tiny", prompt="the dog")
+    assert answer.object == "text_completion"
+    assert answer.id.startswith("cmpl-")
+    assert answer.choices[0].text == "hello world"
+    assert setup.target.requests[0].sampling.max_tokens == 16
+    await client.completions.create(model="tiny", prompt=[5] * 60)
+    assert setup.target.requests[1].sampling.max_tokens == 4  # a default never asks past the context
+
+
+@pytest.mark.parametrize("prompt", [["the dog", "a fox"], [[7, 8, 9], [10, 11]]])
+async def test_several_prompts_and_choices(
+    setup: Setup, client: openai.AsyncOpenAI, tokenizer: PreTrainedTokenizerFast, prompt: Any
+) -> None:
+    answer = await client.completions.create(model="tiny", prompt=prompt, n=2, echo=True)
+    texts = [p if isinstance(p, str) else tokenizer.decode(p) for p in prompt]
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    assert [choice.text for choice in answer.choices] == [f"{t}hello world" for t in texts for _ in range(2)]
+    sent = sorted(setup.target.requests, key=lambda request: texts.index(tokenizer.decode(request.prompt_ids)))
+    assert len({request.sampling.seed for request in sent}) == 1  # each prompt answers as it would alone
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens == sum(len(request.prompt_ids) for request in sent)
+    assert answer.usage.completion_tokens == 8
+
+
+async def test_statistics_of_several_choices_are_summed(setup: Setup, client: openai.AsyncOpenAI) -> None:
+    first, second = finish(0), finish(1, drafter="mtp")
+    second.speculation.num_rounds, second.speculation.accepted_length = 12, 1.0
+    second.speculation.exactness = "ties"
+    setup.target.script = chunks(first, second)
+    answer = await client.completions.create(model="tiny", prompt="a", n=2)
+    told = (answer.model_extra or {})["draftfleet"]
+    assert told["drafter"] == "lookup,mtp"
+    assert told["accepted_length"] == (4 * 2.5 + 12 * 1.0) / 16
+    assert told["num_draft_tokens"] == 18
+    assert told["exactness"] == "ties"
+
+
+async def test_stop_reason_and_length(setup: Setup, client: openai.AsyncOpenAI) -> None:
+    setup.target.script = chunks(finish(text="x", stop_reason="END"))
+    choice = (await client.completions.create(model="tiny", prompt="a")).choices[0]
+    assert (choice.finish_reason, (choice.model_extra or {})["stop_reason"]) == ("stop", "END")
+    setup.target.script = chunks(finish(text="x", reason=pb.FINISH_REASON_LENGTH))
+    choice = (await client.completions.create(model="tiny", prompt="a")).choices[0]
+    assert (choice.finish_reason, (choice.model_extra or {})["stop_reason"]) == ("length", None)
+
+
+# Logprobs.
+
+
+async def test_chat_logprobs(setup: Setup, client: openai.AsyncOpenAI, tokenizer: PreTrainedTokenizerFast) -> None:
+    face = tokenizer("\U0001f600", add_special_tokens=False)["input_ids"]
+    fox = tokenizer(" fox", add_special_tokens=False)["input_ids"][0]
+    script = chunks(
+        pb.GenerateChunk(token_ids=face, logprobs=[scored(token, -0.5, (token, -0.5), (fox, -2.0)) for token in face]),
+        finish(text="\U0001f600 f", logprobs=[scored(fox, float("-inf"), (face[0], -0.25))]),
+    )
+    setup.target.script = script
+    answer = await client.chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": "x"}], logprobs=True, top_logprobs=1
+    )
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.content is not None
+    assert b"".join(bytes(entry.bytes or []) for entry in logprobs.content[:-1]).decode() == "\U0001f600"
+    last = logprobs.content[-1]
+    assert last.token == tokenizer.decode([fox])
+    assert last.logprob == -9999.0
+    assert [len(entry.top_logprobs) for entry in logprobs.content] == [1] * len(logprobs.content)
+    assert setup.target.requests[0].sampling.logprobs == 1
+
+    plain = await client.chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": "x"}], logprobs=True
+    )
+    assert plain.choices[0].logprobs is not None
+    assert plain.choices[0].logprobs.content is not None
+    assert plain.choices[0].logprobs.content[0].top_logprobs == []
+
+
+async def test_completion_logprobs_with_echo(
+    setup: Setup, client: openai.AsyncOpenAI, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    prompt = tokenizer("the dog")["input_ids"]
+    said = tokenizer("fox jumps", add_special_tokens=False)["input_ids"]
+    setup.target.script = chunks(
+        pb.GenerateChunk(
+            text="fox",
+            prompt_logprobs=[scored(t, -1.0, (9, -0.5)) for t in prompt[1:]],
+            logprobs=[scored(said[0], -3.0)],
+        ),
+        finish(text=" jumps", logprobs=[scored(token, -0.5, (token, -0.5)) for token in said[1:]]),
+    )
+    answer = await client.completions.create(model="tiny", prompt="the dog", echo=True, logprobs=1)
+    choice = answer.choices[0]
+    assert choice.text == "the dogfox jumps"
+    logprobs = choice.logprobs
+    assert logprobs is not None
+    assert logprobs.tokens is not None
+    assert logprobs.text_offset is not None
+    assert logprobs.token_logprobs is not None
+    assert logprobs.top_logprobs is not None
+    assert "".join(logprobs.tokens) == choice.text
+    assert logprobs.token_logprobs[0] is None
+    assert logprobs.top_logprobs[0] is None
+    assert logprobs.token_logprobs[1:] == [-1.0] * (len(prompt) - 1) + [-3.0] + [-0.5] * (len(said) - 1)
+    for token, offset in zip(logprobs.tokens, logprobs.text_offset, strict=True):
+        assert choice.text[offset:].startswith(token)
+    first_said = len(prompt)
+    assert logprobs.top_logprobs[first_said] == {logprobs.tokens[first_said]: -3.0}  # the token itself, always
+    assert set(logprobs.top_logprobs[1]) == {tokenizer.decode([9]), logprobs.tokens[1]}
+    assert setup.target.requests[0].sampling.prompt_logprobs == 1
+
+
+async def test_prompt_logprobs(setup: Setup, client: openai.AsyncOpenAI) -> None:
+    setup.target.script = chunks(finish(text="x", prompt_logprobs=[scored(8, -1.0, (9, -0.5))]))
+    answer = await client.completions.create(model="tiny", prompt=[7, 8], extra_body={"prompt_logprobs": 1})
+    told = (answer.choices[0].model_extra or {})["prompt_logprobs"]
+    assert told[0] is None
+    assert {token: entry["logprob"] for token, entry in told[1].items()} == {"8": -1.0, "9": -0.5}
+    assert answer.choices[0].logprobs is None
+
+
+# Streams.
+
+
+async def test_chat_stream(setup: Setup, client: openai.AsyncOpenAI) -> None:
+    stream = await client.chat.completions.create(
+        model="tiny",
+        messages=[{"role": "user", "content": "x"}],
+        n=2,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    events = [event async for event in stream]
+    assert len({event.id for event in events}) == 1
+    assert {event.object for event in events} == {"chat.completion.chunk"}
+    texts = {0: "", 1: ""}
+    roles: dict[int, list[str | None]] = {0: [], 1: []}
+    ends: dict[int, str | None] = {}
+    for event in events[:-1]:
+        choice = event.choices[0]
+        texts[choice.index] += choice.delta.content or ""
+        if choice.delta.role:
+            roles[choice.index].append(choice.delta.role)
+        if choice.finish_reason:
+            ends[choice.index] = choice.finish_reason
+        assert event.usage is None
+    assert texts == {0: "hello world", 1: "hello world"}
+    assert roles == {0: ["assistant"], 1: ["assistant"]}
+    assert ends == {0: "stop", 1: "stop"}
+    assert events[-1].choices == []
+    assert events[-1].usage is not None
+    assert events[-1].usage.completion_tokens == 4
+    seed = setup.target.requests[0].sampling.seed
+    assert (events[0].model_extra or {})["draftfleet"] == {"seed": seed}
+    assert (events[-1].model_extra or {})["draftfleet"]["num_accepted_tokens"] == 12
+    assert not any("draftfleet" in (event.model_extra or {}) for event in events[1:-1])
+
+
+async def test_completion_stream_without_usage(setup: Setup, client: openai.AsyncOpenAI) -> None:
+    stream = await client.completions.create(model="tiny", prompt=["a", "b"], echo=True, stream=True)
+    texts = {0: "", 1: ""}
+    events = [event async for event in stream]
+    for event in events:
+        texts[event.choices[0].index] += event.choices[0].text
+    assert texts == {0: "ahello world", 1: "bhello world"}
+    assert (events[-1].model_extra or {})["draftfleet"]["exactness"] == "bitwise"
+    assert all(event.usage is None for event in events)
+
+
+async def test_one_step_is_one_event(setup: Setup, client: openai.AsyncOpenAI) -> None:
+    setup.target.script = chunks(pb.GenerateChunk(text=""), pb.GenerateChunk(text="ab", token_ids=[1, 2]), finish())
+    stream = await client.completions.create(model="tiny", prompt="a", stream=True)
+    assert [(e.choices[0].text, e.choices[0].finish_reason) async for e in stream] == [("ab", None), ("", "stop")]
+
+
+async def test_the_stream_ends_with_done(setup: Setup) -> None:
+    async with httpx.AsyncClient() as plain:
+        reply = await plain.post(f"{setup.url}/v1/completions", json={"model": "tiny", "prompt": "a", "stream": True})
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    assert reply.text.endswith("data: [DONE]\n\n")
+    lines = [line for line in reply.text.split("\n\n") if line]
+    assert all(line.startswith("data: ") for line in lines)
+    assert reply.headers["x-request-id"] == json.loads(lines[0][6:])["id"]
+
+
+async def test_a_stream_lost_midway_is_an_error_event(setup: Setup, client: openai.AsyncOpenAI) -> None:
+    setup.target.script = fail(grpc.StatusCode.INTERNAL, "engine", after=[pb.GenerateChunk(text="par")])
+    stream = await client.completions.create(model="tiny", prompt="a", stream=True)
+    first = await anext(aiter(stream))
+    assert first.choices[0].text == "par"
+    with pytest.raises(openai.APIError, match="lost while it answered"):
+        await anext(aiter(stream))
+    assert setup.gateway.admission.active == 0
+
+
+async def test_an_error_before_the_first_token_has_its_status(setup: Setup, client: openai.AsyncOpenAI) -> None:
+    setup.target.script = fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
+    with pytest.raises(openai.RateLimitError) as caught:
+        await client.completions.create(model="tiny", prompt="a", stream=True)
+    assert caught.value.response.headers["retry-after"] == "1"
+
+
+# Clients that go away.
+
+
+async def endless(
+    request: target_pb2.TargetRequest, context: grpc.aio.ServicerContext
+) -> AsyncIterator[pb.GenerateChunk]:
+    if request.sampling.n != 2:
+        yield pb.GenerateChunk(text="x")
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("stream", "n"), [(True, 1), (True, 2), (False, 1)], ids=["mid-stream", "before the first token", "whole answer"]
+)
+async def test_a_client_that_goes_away_ends_the_generation(setup: Setup, stream: bool, n: int) -> None:
+    setup.target.script = endless
+    body = {"model": "tiny", "prompt": "a", "stream": stream, "n": n}
+
+    async def ask() -> None:
+        async with (
+            httpx.AsyncClient() as plain,
+            plain.stream("POST", f"{setup.url}/v1/completions", json=body, timeout=60) as reply,
+        ):
+            async for _ in reply.aiter_bytes():
+                pass
+
+    asking = asyncio.create_task(ask())
+    await until(lambda: setup.target.requests)
+    await asyncio.sleep(0.1)
+    asking.cancel()
+    await asyncio.wait_for(setup.target.was_cancelled.wait(), 10)
+    await until(lambda: not setup.gateway.admission.active)
+
+
+# Mistakes.
+
+CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "x"}]}
+TEXT = {"model": "tiny", "prompt": "x"}
+
+MISTAKES: dict[str, tuple[str, dict[str, Any], int, str, str]] = {
+    "empty prompt": ("completions", {**TEXT, "prompt": ""}, 400, "prompt", "must not be empty"),
+    "empty list": ("completions", {**TEXT, "prompt": []}, 400, "prompt", "must not be empty"),
+    "one empty prompt": ("completions", {**TEXT, "prompt": ["a", ""]}, 400, "prompt[1]", "must not be empty"),
+    "mixed prompt": ("completions", {**TEXT, "prompt": ["a", 5]}, 400, "prompt", "a string, a list of strings"),
+    "prompt missing": ("completions", {"model": "tiny"}, 400, "prompt", "required"),
+    "id past the vocabulary": ("completions", {**TEXT, "prompt": [400]}, 400, "prompt", "at most 399"),
+    "negative id": ("completions", {**TEXT, "prompt": [-1]}, 400, "prompt", "at least 0"),
+    "prompt past the context": ("completions", {**TEXT, "prompt": [5] * 64}, 400, "prompt", "at most 63"),
+    "max_tokens past the context": (
+        "completions",
+        {**TEXT, "prompt": [5] * 60, "max_tokens": 5},
+        400,
+        "max_tokens",
+        "at most 4",
+    ),
+    "max_tokens past the bound": ("completions", {**TEXT, "max_tokens": 49}, 400, "max_tokens", "at most 48"),
+    "max_completion_tokens past the bound": (
+        "chat/completions",
+        {**CHAT, "max_completion_tokens": 49},
+        400,
+        "max_completion_tokens",
+        "at most 48",
+    ),
+    "max_tokens 0": ("completions", {**TEXT, "max_tokens": 0}, 400, "max_tokens", "at least 1"),
+    "max_tokens text": ("completions", {**TEXT, "max_tokens": "5"}, 400, "max_tokens", "integer"),
+    "unknown model": ("completions", {**TEXT, "model": "gpt"}, 404, "model", "'tiny' or 'default'"),
+    "unknown field": ("completions", {**TEXT, "temprature": 1}, 400, "temprature", "did you mean 'temperature'?"),
+    "unknown nested field": (
+        "completions",
+        {**TEXT, "draftfleet": {"draftr": "mtp"}},
+        400,
+        "draftfleet.draftr",
+        "did you mean 'drafter'?",
+    ),
+    "unknown drafter": (
+        "completions",
+        {**TEXT, "draftfleet": {"drafter": "eagle"}},
+        400,
+        "draftfleet.drafter",
+        "must be one of auto",
+    ),
+    "negative temperature": ("completions", {**TEXT, "temperature": -1}, 400, "temperature", "at least 0.0"),
+    "negative seed": ("completions", {**TEXT, "seed": -1}, 400, "seed", "at least 0"),
+    "bias of no token": ("completions", {**TEXT, "logit_bias": {"x": 1}}, 400, "logit_bias", "not a token id"),
+    "bias past the vocabulary": ("completions", {**TEXT, "logit_bias": {"400": 1}}, 400, "logit_bias", "at most 399"),
+    "best_of": ("completions", {**TEXT, "best_of": 2}, 400, "best_of", "not supported yet"),
+    "suffix": ("completions", {**TEXT, "suffix": "x"}, 400, "suffix", "not supported yet"),
+    "empty bad word": ("completions", {**TEXT, "bad_words": [" "]}, 400, "bad_words[0]", "must not be empty"),
+    "too many choices": ("completions", {**TEXT, "prompt": ["a"] * 33, "n": 2}, 400, "n", "at most 64"),
+    "stream options alone": (
+        "completions",
+        {**TEXT, "stream_options": {"include_usage": True}},
+        400,
+        "stream_options",
+        "needs stream",
+    ),
+    "no messages": ("chat/completions", {**CHAT, "messages": []}, 400, "messages", "must not be empty"),
+    "foreign role": (
+        "chat/completions",
+        {**CHAT, "messages": [{"role": "tool", "content": "x"}]},
+        400,
+        "messages[0].role",
+        "'system'",
+    ),
+    "image": (
+        "chat/completions",
+        {**CHAT, "messages": [{"role": "user", "content": [{"type": "image_url", "text": "x"}]}]},
+        400,
+        "messages[0].content[0].type",
+        "'text'",
+    ),
+    "tools": ("chat/completions", {**CHAT, "tools": [{"type": "function"}]}, 400, "tools", "not supported yet"),
+    "json answer": (
+        "chat/completions",
+        {**CHAT, "response_format": {"type": "json_object"}},
+        400,
+        "response_format",
+        "not supported yet",
+    ),
+    "top_logprobs alone": ("chat/completions", {**CHAT, "top_logprobs": 2}, 400, "top_logprobs", "needs logprobs"),
+    "too many top_logprobs": (
+        "chat/completions",
+        {**CHAT, "logprobs": True, "top_logprobs": 21},
+        400,
+        "top_logprobs",
+        "at most 20",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+async def test_a_mistake_is_told_with_its_field_and_the_service_goes_on(setup: Setup, name: str) -> None:
+    path, body, status, field, message = MISTAKES[name]
+    async with httpx.AsyncClient(base_url=f"{setup.url}/v1/") as plain:
+        reply = await plain.post(path, json=body)
+        assert reply.status_code == status, reply.text
+        error = reply.json()["error"]
+        assert error["param"] == field
+        assert message in error["message"]
+        assert error["type"] == "invalid_request_error"
+        assert (await plain.post("completions", json=TEXT)).status_code == 200
+    assert setup.gateway.admission.active == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b'{"model": "tiny", "prompt": "\xff"}', 400, "not valid UTF-8"),
+        (b'{"model": "tiny", "prompt": "\\ud800"}', 400, "not valid JSON"),
+        (b'{"model": ', 400, "not valid JSON"),
+        (b'{"model": "tiny", "prompt": "a", "temperature": NaN}', 400, "not valid JSON"),
+        (b"[" * 100_000, 400, "not valid JSON"),
+        (b"[]", 400, "must be a JSON object"),
+        (b" " * (1 << 17), 413, "at most 65536 bytes"),
+    ],
+)
+async def test_bodies_that_are_no_requests(
+    tokenizer: PreTrainedTokenizerFast, body: bytes, status: int, message: str
+) -> None:
+    limit = 65536 if status == 413 else 1 << 20
+    async with opened(tokenizer, max_body_bytes=limit) as setup, httpx.AsyncClient(base_url=setup.url) as plain:
+        reply = await plain.post("/v1/completions", content=body)
+        assert reply.status_code == status
+        assert message in reply.json()["error"]["message"]
+        assert (await plain.post("/v1/completions", json=TEXT)).status_code == 200
+
+
+async def test_errors_never_repeat_the_prompt(setup: Setup) -> None:
+    secret = "my secret plan"
+    async with httpx.AsyncClient(base_url=setup.url) as plain:
+        for body in (
+            {**TEXT, "prompt": {"a": secret}},
+            {**CHAT, "messages": secret},
+            {**TEXT, "stop": [{"x": secret}]},
+        ):
+            path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
+            reply = await plain.post(path, json=body)
+            assert reply.status_code == 400
+            assert secret not in reply.text
+
+
+async def test_long_prompt_text_is_refused_before_it_is_tokenized(tokenizer: PreTrainedTokenizerFast) -> None:
+    async with opened(tokenizer, max_prompt_characters=10) as setup, httpx.AsyncClient(base_url=setup.url) as plain:
+        reply = await plain.post("/v1/completions", json={**TEXT, "prompt": "x" * 11})
+        assert reply.status_code == 400
+        assert reply.json()["error"]["param"] == "prompt"
+
+
+async def test_unknown_path_and_wrong_method(setup: Setup) -> None:
+    async with httpx.AsyncClient(base_url=setup.url) as plain:
+        reply = await plain.get("/v1/nothing")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_url")
+        reply = await plain.get("/v1/completions")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (405, "method_not_allowed")
+
+
+# Models, health, status.
+
+
+async def test_models(setup: Setup, client: openai.AsyncOpenAI) -> None:
+    listed = [model async for model in client.models.list()]
+    assert [model.id for model in listed] == ["tiny", "default"]
+    one = await client.models.retrieve("default")
+    assert (one.model_extra or {})["max_model_len"] == 64
+    with pytest.raises(openai.NotFoundError):
+        await client.models.retrieve("other")
+
+
+async def test_health_readiness_and_status(setup: Setup) -> None:
+    setup.members.append(member("drafter", "d0", "127.0.0.1:1", kind="mtp"))
+    async with httpx.AsyncClient(base_url=setup.url) as plain:
+        assert (await plain.get("/healthz")).status_code == 200
+        assert (await plain.get("/readyz")).status_code == 200
+        status = (await plain.get("/status")).json()
+        assert status["model"]["drafters"] == ["mtp"]
+        assert [m["replica"] for m in status["members"]] == ["target-0", "d0"]
+        setup.members.clear()
+        assert (await plain.get("/healthz")).status_code == 200
+        assert (await plain.get("/readyz")).status_code == 503
+        assert (await plain.get("/status")).json()["model"] is None
+        reply = await plain.post("/v1/completions", json=TEXT)
+        assert reply.status_code == 503
+        assert reply.json()["error"]["type"] == "server_error"
+
+
+async def test_too_many_requests(tokenizer: PreTrainedTokenizerFast) -> None:
+    async with (
+        opened(tokenizer, max_concurrent_requests=1, retry_after_s=2.5) as setup,
+        httpx.AsyncClient(base_url=setup.url) as plain,
+    ):
+        setup.target.script = endless
+        async with plain.stream("POST", "/v1/completions", json={**TEXT, "stream": True}) as first:
+            assert first.status_code == 200
+            reply = await plain.post("/v1/completions", json=TEXT)
+            assert (reply.status_code, reply.headers["retry-after"]) == (429, "3")
