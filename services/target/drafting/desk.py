@@ -63,7 +63,6 @@ class Desk:
 
     def start(self) -> None:
         """Starts connecting; returns at once."""
-        self._pool.start()
         self._pool.refresh(time.monotonic())
 
     def stop(self) -> None:

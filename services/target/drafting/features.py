@@ -53,15 +53,17 @@ class FeatureWindow:
 
     def truncate(self, end: int) -> None:
         """Forgets positions from `end` on."""
-        while self._chunks and self._chunks[-1][0] >= end:
-            self._chunks.pop()
-        if not self._chunks:
+        if end >= self.end:
+            return
+        if end <= self.first:
             self.clear()
             return
+        while self._chunks[-1][0] >= end:
+            self._chunks.pop()
         first, chunk = self._chunks[-1]
         if first + chunk.shape[0] > end:
             self._chunks[-1] = (first, chunk[: end - first])
-        self.end = min(self.end, end)
+        self.end = end
 
     def clear(self) -> None:
         self._chunks.clear()

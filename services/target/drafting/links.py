@@ -13,7 +13,7 @@ from services.dcut.messages import Member
 from services.drafters.drafter import Traits
 from services.target.drafting.config import DraftingConfig
 from services.target.drafting.counters import DraftingCounters
-from services.target.drafting.loop import LoopThread
+from services.target.drafting.loop import drafting_loop
 from services.target.drafting.remote import DrafterLink, Inbound
 from services.target.drafting.rendezvous import subset
 
@@ -39,7 +39,7 @@ class LinkPool:
         self._counters = counters
         self._on_reply = on_reply
         self._wake = on_change
-        self._thread = LoopThread("drafting")
+        self._thread = drafting_loop()
         self._links: dict[str, DrafterLink] = {}
         self._leased: Counter[str] = Counter()
         self._subset: frozenset[str] = frozenset()
@@ -55,16 +55,12 @@ class LinkPool:
         """Changes whenever another choice might be better."""
         return self._own_changes + self._loop_changes
 
-    def start(self) -> None:
-        self._thread.start()
-
     def stop(self) -> None:
         async def stop_all() -> None:
             await asyncio.gather(*(link.stop() for link in self._links.values()))
 
         self._thread.run(stop_all(), _STOP_TIMEOUT_S)
         self._links.clear()
-        self._thread.stop(_STOP_TIMEOUT_S)
 
     def usable(self) -> list[DrafterLink]:
         """Connected drafters that answer."""
@@ -80,7 +76,7 @@ class LinkPool:
             return
         self._next_refresh = now + self._config.refresh_s
         for link in self._links.values():
-            if link.waits.silence_s(now) > self._config.stall_s:
+            if link.traits is not None and link.silence_s(now) > self._config.stall_s:
                 _log.warning("drafter %s: no answer for %.1f s; reconnecting", link.address, self._config.stall_s)
                 link.reset()
         view = self._members()
@@ -129,7 +125,7 @@ class LinkPool:
     def _find_quiet(self, now: float) -> None:
         quiet_s = self._config.quiet_ms / 1e3
         links = self._links.values()
-        quiet = frozenset(link.address for link in links if link.waits.silence_s(now) > quiet_s)
+        quiet = frozenset(link.address for link in links if link.silence_s(now) > quiet_s)
         if quiet != self._quiet:
             self._quiet = quiet
             self._own_changes += 1

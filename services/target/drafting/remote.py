@@ -46,7 +46,7 @@ class LinkState:
 
 
 class DrafterLink:
-    """`run` belongs to the background loop; `state`, `send`, `reset` and `waits` to the engine's thread."""
+    """`run` belongs to the background loop; the other methods and `waits` to the engine's thread."""
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class DrafterLink:
         self.state = LinkState(0, None)
         self.waits = WaitTracker(config.min_wait_ms / 1e3, config.max_wait_ms / 1e3)
         self.next_frame = 1
+        self._timed_generation = 0
         self._hello = hello
         self._config = config
         self._counters = counters
@@ -92,6 +93,14 @@ class DrafterLink:
         self._loop.call_soon_threadsafe(self._has_frames.set)
         return True
 
+    def silence_s(self, now: float) -> float:
+        """For how long the stream that is open now has left an ask unanswered."""
+        generation = self.state.generation
+        if self._timed_generation != generation:  # what the last stream left unanswered is over
+            self._timed_generation = generation
+            self.waits.forget()
+        return self.waits.silence_s(now)
+
     def reset(self) -> None:
         """Ends the stream; a new one is made."""
         self.waits.forget()
@@ -102,6 +111,7 @@ class DrafterLink:
         self._task = self._loop.create_task(self._run(), name=f"drafter {self.address}")
 
     async def stop(self) -> None:
+        """On the loop."""
         self._is_stopping = True
         if self._task is not None:
             self._task.cancel()
