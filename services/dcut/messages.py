@@ -14,6 +14,7 @@ import msgpack
 Role = Literal["gateway", "router", "target", "drafter"]
 MESSAGE_VERSION = 1
 MAX_MESSAGE_BYTES = 1 << 20
+MAX_TTL_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,9 @@ class Report:
             raise ValueError("replica: it must not be empty")
         if not 0 < self.lease_s <= 60:
             raise ValueError(f"lease_s: {self.lease_s} is out of range; it must be greater than 0 and at most 60")
+        for name in ("batch", "queue", "sessions", "capacity", "pid"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: {getattr(self, name)} is out of range; it must be at least 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,10 @@ class Budget:
     ttl_s: float  # older than this: last known good, then local decisions
     members: tuple[Member, ...]
     settled: bool = True  # False: a new actor that cannot have heard everyone yet
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.ttl_s <= MAX_TTL_S:
+            raise ValueError(f"ttl_s: {self.ttl_s} is out of range; it must be at least 0 and at most {MAX_TTL_S}")
 
 
 _T = TypeVar("_T", Report, Budget)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +13,11 @@ MAX_BIASES = 1024
 MAX_BAD_WORDS = 128
 MAX_BAD_WORD_TOKENS = 32
 MAX_SEED = 2**64 - 1
+MAX_COUNT = 2**32 - 1  # of tokens; what the messages can carry
+MAX_TOKEN_ID = 2**31 - 1
+# Smaller ones overflow fp32 logits. Both are no less after rounding to fp32, as the messages do.
+MIN_TEMPERATURE = 1e-7
+MIN_REPETITION_PENALTY = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +49,20 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
-            _in_range("max_tokens", self.max_tokens, 1, None)
+            _in_range("max_tokens", self.max_tokens, 1, MAX_COUNT)
         _in_range("temperature", self.temperature, 0.0, 2.0)
-        _in_range("top_k", self.top_k, 0, None)
+        if 0.0 < self.temperature < MIN_TEMPERATURE:
+            raise ValueError(
+                f"temperature: {self.temperature} is out of range; it must be 0 (greedy), or at least "
+                f"{MIN_TEMPERATURE} and at most 2.0"
+            )
+        _in_range("top_k", self.top_k, 0, MAX_COUNT)
         _in_range("top_p", self.top_p, 0.0, 1.0, open_low=True)
         _in_range("min_p", self.min_p, 0.0, 1.0)
-        _in_range("repetition_penalty", self.repetition_penalty, 0.0, 2.0, open_low=True)
+        _in_range("repetition_penalty", self.repetition_penalty, MIN_REPETITION_PENALTY, 2.0)
         _in_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _in_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _in_range("min_tokens", self.min_tokens, 0, self.max_tokens)
+        _in_range("min_tokens", self.min_tokens, 0, MAX_COUNT if self.max_tokens is None else self.max_tokens)
         _in_range("n", self.n, 1, MAX_CHOICES)
         if self.seed is not None:
             _in_range("seed", self.seed, 0, MAX_SEED)
@@ -68,11 +77,14 @@ class SamplingParams:
             raise ValueError("bad_words: an empty word is not allowed; every word needs at least one token")
         for word in self.bad_words:
             _at_most("bad_words[...] tokens", len(word), MAX_BAD_WORD_TOKENS)
+        self._check_token_ids(MAX_TOKEN_ID)
         _at_most("stop", len(self.stop), MAX_STOPS)
         for text in self.stop:
             if not text:
                 raise ValueError("stop: an empty string is not allowed; give 1 to 256 characters")
             _at_most("stop[...] characters", len(text), MAX_STOP_LENGTH)
+            if any("\ud800" <= character <= "\udfff" for character in text):
+                raise ValueError("stop: a lone surrogate is not allowed; give text that UTF-8 can write")
         _at_most("stop_token_ids", len(self.stop_token_ids), MAX_STOPS)
 
     @property
@@ -85,6 +97,9 @@ class SamplingParams:
 
     def check_vocabulary(self, vocabulary: int) -> None:
         """Raises ValueError when a token id named here is not below `vocabulary`."""
+        self._check_token_ids(vocabulary - 1)
+
+    def _check_token_ids(self, highest: int) -> None:
         named = {
             "logit_bias": self.logit_bias.keys(),
             "stop_token_ids": self.stop_token_ids,
@@ -92,16 +107,14 @@ class SamplingParams:
         }
         for name, tokens in named.items():
             for token in tokens:
-                _in_range(name, token, 0, vocabulary - 1)
+                _in_range(name, token, 0, highest)
 
 
-def _in_range(name: str, value: float, low: float, high: float | None, *, open_low: bool = False) -> None:
-    ok = math.isfinite(value) and (value > low if open_low else value >= low)
-    if ok and (high is None or value <= high):
+def _in_range(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:
+    if low <= value <= high and not (open_low and value == low):  # false for NaN
         return
     left = f"greater than {low}" if open_low else f"at least {low}"
-    right = "" if high is None else f" and at most {high}"
-    raise ValueError(f"{name}: {value} is out of range; it must be {left}{right}")
+    raise ValueError(f"{name}: {value} is out of range; it must be {left} and at most {high}")
 
 
 def _at_most(name: str, count: int, limit: int) -> None:
