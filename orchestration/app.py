@@ -23,6 +23,9 @@ from services.target.deployment import TargetDeployment
 
 NAME = "draftfleet"
 
+# Load reports alone would fill an access log with a line for each replica, four times a second.
+_LOGGING = {"enable_access_log": False}
+
 
 def build(args: Mapping[str, Any]) -> Application:
     """For `serve run`, `serve build` and `serve deploy`: arguments are settings, dotted or nested.
@@ -44,7 +47,11 @@ def application(config: FleetConfig) -> Application:
     place = config.placement
     dcut = (
         _deployment(DcutActor)
-        .options(name="Dcut", ray_actor_options=_actor_options(place.dcut_num_cpus, 0.0, {}, threads=1))
+        .options(
+            name="Dcut",
+            logging_config=_LOGGING,
+            ray_actor_options=_actor_options(place.dcut_num_cpus, 0.0, {}, threads=1),
+        )
         .bind(_plain(config.dcut))
     )
     threads = config.engine.threads or max(1, int(place.target.num_cpus))
@@ -56,7 +63,7 @@ def application(config: FleetConfig) -> Application:
     drafters = [
         _deployment(DrafterDeployment)
         .options(name=f"Drafter-{kind}", **_options(config.serve, _placement(pool), pool.threads))
-        .bind(_plain(pool), dcut)
+        .bind(_plain(pool), model, dcut)
         for kind, pool in config.drafters.items()
         if pool.replicas
     ]
@@ -94,6 +101,7 @@ def _options(serve: ServeConfig, place: Placement, threads: int) -> dict[str, An
         "health_check_timeout_s": serve.health_check_timeout_s,
         "graceful_shutdown_timeout_s": serve.drain_s,
         "graceful_shutdown_wait_loop_s": 0.2,
+        "logging_config": _LOGGING,
         "ray_actor_options": _actor_options(place.num_cpus, place.num_gpus, place.resources, threads),
     }
 

@@ -23,6 +23,7 @@ from ray import serve
 from orchestration.app import NAME, application
 from orchestration.config import FleetConfig
 from orchestration.ports import check_port_free
+from orchestration.ray_auth import reread_environment, token_environment
 
 _log = logging.getLogger(__name__)
 
@@ -95,8 +96,8 @@ class LocalFleet:
         try:
             if ray.is_initialized():
                 self.on_step("draining")
-                with _logged("stopping Serve"):
-                    serve.shutdown()
+                with _logged("draining"):
+                    serve.delete(NAME)
                 self.on_step("stopping Ray")
                 with _logged("stopping Ray"):
                     ray.shutdown()
@@ -129,20 +130,18 @@ class LocalFleet:
         self._set_environment(
             {
                 _MARK: self._run,
-                # Whoever can reach Ray's ports can run code: let nobody in but this run.
-                "RAY_AUTH_MODE": "token",
-                "RAY_AUTH_TOKEN": secrets.token_hex(32),
+                **token_environment(),
                 "RAY_USAGE_STATS_ENABLED": "0",
-                "RAY_DISABLE_IMPORT_WARNING": "1",
+                "RAY_worker_niceness": "0",  # Ray's 15 would starve the target beside any other program
             }
         )
+        reread_environment()
         place = self._config.placement
         ray.init(
             address="local",
             num_cpus=max(2, os.cpu_count() or 1, round(place.target.num_cpus * place.target.replicas) + 1),
             object_store_memory=OBJECT_STORE_BYTES,
             include_dashboard=False,
-            configure_logging=True,
             logging_level=logging.ERROR,
             log_to_driver=False,
             _temp_dir=str(self._folder),

@@ -48,7 +48,8 @@ def serve(
     except KeyboardInterrupt:
         pass
     finally:
-        with steps("stopping"):
+        with steps("stopping") as step:
+            fleet.on_step = step
             fleet.stop(keep_logs=has_died)
     if has_died:
         raise Failure(f"Ray has ended by itself; its logs are in {fleet.logs}")
