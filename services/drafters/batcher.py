@@ -53,7 +53,7 @@ class Batcher:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._executor.shutdown(wait=True)
+        await asyncio.to_thread(self._executor.shutdown)
 
     @property
     def is_running(self) -> bool:

@@ -35,7 +35,9 @@ class WireLimits(BaseModel):
     max_message_bytes: int = Field(
         default=4 << 20, ge=1 << 16, le=64 << 20, description="Largest message in either direction."
     )
-    max_entries: int = Field(default=1024, ge=1, le=65536, description="Entries of one frame.")
+    max_entries: int = Field(
+        default=1024, ge=512, le=65536, description="Entries of one frame; targets send up to 512."
+    )
     max_streams: int = Field(default=1024, ge=1, le=65536, description="Target replicas connected at a time.")
     max_pending_bytes: int = Field(
         default=256 << 20,

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from services.drafters.drafter import Drafter, Proposal
+from services.drafters.drafter import Drafter, Extension, Proposal
 from services.drafters.rounds import Ask, Batch, Drafted
 
 _log = logging.getLogger(__name__)
@@ -16,26 +16,17 @@ def run_batch(drafter: Drafter, batch: Batch) -> Drafted:
     """An error in a drafter costs the sessions that it may have left half-changed, nothing else."""
     started = time.perf_counter()
     lost: set[int] = set()
-    failed = False
-    drafter.close(batch.closes)
-    steps: tuple[tuple[Callable[[], None], list[int]], ...] = (
-        (lambda: drafter.open(batch.opens), [opening.session for opening in batch.opens]),
-        (
-            lambda: drafter.catch_up([item for item in batch.catch_ups if item.session not in lost]),
-            [item.session for item in batch.catch_ups],
-        ),
-        (
-            lambda: drafter.append([item for item in batch.appends if item.session not in lost]),
-            [item.session for item in batch.appends],
-        ),
-    )
-    for step, sessions in steps:
-        if not sessions:
-            continue
-        try:
-            step()
-        except Exception:
-            _log.exception("the drafter failed to take in %d sequences", len(sessions))
+
+    def kept(extensions: list[Extension]) -> list[Extension]:
+        return [extension for extension in extensions if extension.session not in lost]
+
+    failed = not _try(lambda: drafter.close(batch.closes), "close", len(batch.closes))
+    for what, step, sessions in (
+        ("open", lambda: drafter.open(batch.opens), [item.session for item in batch.opens]),
+        ("catch up", lambda: drafter.catch_up(kept(batch.catch_ups)), [item.session for item in batch.catch_ups]),
+        ("append to", lambda: drafter.append(kept(batch.appends)), [item.session for item in batch.appends]),
+    ):
+        if not _try(step, what, len(sessions)):
             failed = True
             lost.update(sessions)
     asks = [ask for ask in batch.asks if ask.question.session not in lost]
@@ -43,9 +34,20 @@ def run_batch(drafter: Drafter, batch: Batch) -> Drafted:
     proposals, unanswered = _draft(drafter, asks)
     finished = time.perf_counter()
     lost.update(unanswered)
-    if lost:
-        drafter.close(sorted(lost))
+    _try(lambda: drafter.close(sorted(lost)), "close", len(lost))
     return Drafted(proposals, sorted(lost), failed or bool(unanswered), finished - started, finished - draft_started)
+
+
+def _try(step: Callable[[], None], what: str, count: int) -> bool:
+    """Whether it went well; nothing is called for no sequences."""
+    if not count:
+        return True
+    try:
+        step()
+    except Exception:
+        _log.exception("the drafter failed to %s %d sequences", what, count)
+        return False
+    return True
 
 
 def _draft(drafter: Drafter, asks: list[Ask]) -> tuple[list[tuple[Ask, Proposal]], list[int]]:

@@ -27,7 +27,7 @@ class DraftingConfig(BaseModel):
     )
     fanout: int = Field(default=4, ge=1, le=64, description="Drafter replicas of one kind that are held connected.")
     max_links: int = Field(default=32, ge=1, le=1024, description="Connections to drafter replicas, leases included.")
-    min_wait_ms: float = Field(default=3.0, gt=0, le=1000, description="A draft is always waited for this long.")
+    min_wait_ms: float = Field(default=3.0, gt=0, le=10000, description="A draft is always waited for this long.")
     max_wait_ms: float = Field(default=60.0, gt=0, le=10000, description="A draft is never waited for longer.")
     quiet_ms: float = Field(
         default=500.0, gt=0, le=60000, description="A drafter that answers nothing for this long is not asked."

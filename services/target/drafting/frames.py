@@ -12,6 +12,7 @@ from services.target.drafting.interface import DraftingContext
 
 _ENTRY_BYTES = 128  # everything but tokens and hidden states, generously
 _TOKEN_BYTES = 5  # longest varint of 32 bits
+_ENTRIES_PER_FRAME = 512  # every drafter takes so many
 _FRAME_SHARE = 0.9  # of the message limit; the rest is slack for the frame itself
 
 
@@ -76,7 +77,8 @@ class FramePacker:
         return self._next_frame
 
     def _entry(self, sequence: int, epoch: int, base: int, size: int) -> pb.Entry:
-        if not self._frames or self._size + size > self._limit:
+        is_full = not self._frames or len(self._frames[-1].round.entries) >= _ENTRIES_PER_FRAME
+        if is_full or self._size + size > self._limit:
             frame = pb.TargetFrame()
             frame.round.frame = self._next_frame
             self._next_frame += 1

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, TimeoutError
 
 from protos import drafting_pb2 as pb
 from services.dcut.messages import Member
@@ -59,7 +59,10 @@ class LinkPool:
         async def stop_all() -> None:
             await asyncio.gather(*(link.stop() for link in self._links.values()))
 
-        self._thread.run(stop_all(), _STOP_TIMEOUT_S)
+        try:
+            self._thread.run(stop_all(), _STOP_TIMEOUT_S)
+        except TimeoutError:
+            _log.warning("connections to drafters did not close within %.0f s", _STOP_TIMEOUT_S)
         self._links.clear()
 
     def usable(self) -> list[DrafterLink]:

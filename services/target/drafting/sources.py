@@ -51,7 +51,8 @@ class Sources:
         record.choose_again_at = min(record.avoided.values(), default=float("inf"))
         links = {link.address: link for link in self._pool.usable() if link.address not in record.avoided}
         candidates = [Candidate(address, link.traits.kind) for address, link in links.items() if link.traits]
-        current = record.link.address if record.link is not None else ""
+        has_session = record.state.held is not None  # without one, nothing speaks for staying
+        current = record.link.address if record.link is not None and has_session else ""
         leased = record.lease.address if record.lease is not None else ""
         chosen = choose(candidates, record.kinds, f"{self._replica}/{record.id}", current, leased)
         link = None if chosen is None else links[chosen.address]

@@ -46,9 +46,9 @@ def test_garbage_between_sound_frames_is_skipped() -> None:
 
 
 def test_a_frame_of_too_many_entries_is_dropped_as_a_whole() -> None:
-    with serving(DrafterConfig.model_validate({"wire": {"max_entries": 8}})) as server:
+    with serving(DrafterConfig.model_validate({"wire": {"max_entries": 512}})) as server:
         target = HostileTarget(server.address)
-        replies = target.talk([message(*[opening(n) for n in range(9)]), message(*SOUND, number=2)])
+        replies = target.talk([message(*[opening(n) for n in range(513)]), message(*SOUND, number=2)])
         next(replies)
         assert next(replies).reply.frame == 2
         assert (server.metrics.unreadable_frames, server.metrics.opened) == (1, 1)

@@ -66,8 +66,9 @@ def desk_to(
     defaults = {
         "kinds": tuple(dict.fromkeys(m.kind for m in members)) or ("lookup",),
         "local_lookup": False,
-        "min_wait_ms": 1000,
-        "max_wait_ms": 1000,
+        "min_wait_ms": 5000,
+        "max_wait_ms": 5000,
+        "quiet_ms": 20000,
         "min_backoff_s": 0.02,
         "max_backoff_s": 0.2,
         "refresh_s": 0.01,

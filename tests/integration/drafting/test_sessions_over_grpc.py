@@ -71,6 +71,27 @@ def test_a_lease_is_used_at_once_even_without_a_fleet_view() -> None:
         assert not desk.counters.faults
 
 
+def test_a_lease_that_comes_before_the_first_ask_decides() -> None:
+    with serving() as one, serving() as other, desk_to(member(one.address), member(other.address)) as desk:
+        until(lambda: desk.counters.connects == 2, "two connections")
+        for sequence in range(1, 9):
+            desk.open(sequence, context(), list(TEXT))
+            desk.features_wanted(sequence)  # as in the prefill: the desk chooses for itself
+            desk.attach(sequence, as_lease(reserve(other.address)))
+            assert same(draft(desk, sequence))
+        assert (one.num_sessions, other.num_sessions, other.num_reserved) == (0, 8, 0)
+
+
+def test_a_lease_that_comes_later_does_not_move_a_session() -> None:
+    with serving() as one, serving() as other, desk_to(member(one.address)) as desk:
+        desk.open(1, context(), list(TEXT))
+        first_draft(desk, 1)
+        desk.attach(1, as_lease(reserve(other.address)))
+        until(lambda: desk.counters.connects == 2, "two connections")
+        assert same(draft(desk, 1))
+        assert (one.num_sessions, other.num_sessions) == (1, 0)
+
+
 def test_a_lapsed_lease_costs_a_round_not_the_drafter() -> None:
     with serving(config(lease_ttl_s=0.001)) as server, desk_to(member(server.address)) as desk:
         lease = reserve(server.address)

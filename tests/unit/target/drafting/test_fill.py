@@ -119,6 +119,16 @@ def test_no_frame_passes_the_limit() -> None:
     assert held.features[-1].end == rows
 
 
+def test_no_frame_has_more_entries_than_every_drafter_takes() -> None:
+    packer = FramePacker(4 << 20, 7)
+    carriers = [packer.ask(sequence, 1, 5, 4, 0) for sequence in range(1200)]
+    frames = [pb.TargetFrame.FromString(data).round for data in packer.frames()]
+    assert [len(frame.entries) for frame in frames] == [512, 512, 176]
+    assert [frame.frame for frame in frames] == [7, 8, 9]
+    assert [entry.sequence for frame in frames for entry in frame.entries] == list(range(1200))
+    assert (carriers[0], carriers[511], carriers[512], carriers[1199]) == (7, 7, 8, 9)
+
+
 def test_missing_hidden_states_are_not_made_up() -> None:
     state, features = DraftState(), FeatureWindow()
     state.restart()
