@@ -67,6 +67,8 @@ def survivors(logits_V: torch.Tensor, min_p: float, top_k: int, top_p: float) ->
         # A token stays while the mass before it is below top_p; the first always does.
         k = 1 + int((before[:-1] < top_p).sum())
     least = values_K[k - 1]
+    if least == _NEVER:  # fewer are left than k
+        return torch.nonzero(logits_V > _NEVER)[:, 0]
     above = torch.nonzero(logits_V > least)[:, 0]
     equal = torch.nonzero(logits_V == least)[: k - above.shape[0], 0]
     return torch.cat((above, equal)).sort().values
