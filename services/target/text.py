@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 
 _INCOMPLETE = "\ufffd"
+_PROMPT_TOKENS = 4
 _MAX_HELD_TOKENS = 16  # a longer run of broken bytes is not a character to come
+_MAX_BROKEN_TOKENS = 8  # of such a run, kept to see how it ends
 
 
 class Detokenizer:
@@ -16,26 +18,36 @@ class Detokenizer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt_ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer
-        # A few prompt tokens: whether the first word starts with a space depends on them.
-        self._window = list(prompt_ids[-4:])
+        # The tokens of the text last shown, then those that have shown none yet. Never cut between the tokens of
+        # a character: some decoders then take all the bytes that follow for broken. At first a few prompt tokens:
+        # whether the first word starts with a space depends on them.
+        self._window = list(prompt_ids[-_PROMPT_TOKENS:])
+        self._num_told = len(self._window)
         self._shown = len(self._decode(self._window))
 
     def push(self, token: int) -> str:
         """Text that this token completes, '' while a character is incomplete."""
         self._window.append(token)
         text = self._decode(self._window)
-        if text.endswith(_INCOMPLETE) and len(self._window) < _MAX_HELD_TOKENS:
-            return ""
-        return self._advance(text)
+        num_held = len(self._window) - self._num_told
+        if text.endswith(_INCOMPLETE):
+            # Of a long run of broken bytes, only the last can still become a character.
+            return "" if num_held < _MAX_HELD_TOKENS else self._show(text[:-1], self._window[-_MAX_BROKEN_TOKENS:], 1)
+        if len(text) > self._shown:
+            return self._show(text, self._window[self._num_told :], 0)
+        if num_held > _MAX_HELD_TOKENS:
+            del self._window[self._num_told]  # tokens without a text, as special ones are
+        return ""
 
     def flush(self) -> str:
         """What is left when no token follows: broken bytes as replacement characters."""
-        return self._advance(self._decode(self._window))
+        return self._show(self._decode(self._window), self._window[self._num_told :], 0)
 
-    def _advance(self, text: str) -> str:
+    def _show(self, text: str, window: list[int], num_open: int) -> str:
+        """The new part of `text`; `window` stays, with its last `num_open` characters not shown yet."""
         new = text[self._shown :]
-        self._window = self._window[-4:]
-        self._shown = len(self._decode(self._window))
+        self._window, self._num_told = window, len(window)
+        self._shown = len(self._decode(window)) - num_open
         return new
 
     def _decode(self, tokens: Sequence[int]) -> str:
