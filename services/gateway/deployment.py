@@ -59,6 +59,7 @@ class GatewayDeployment:
         self._link = FleetLink(exchange, self._report, self._config.report_period_s)
         self._targets = TargetPool(self._config, self._link.members, ask_route)
         self._tokenization = Tokenization(tokenizer)
+        await self._tokenization.warm_up()
         self._gateway = Gateway(self._config, named.name or folder.name, self._tokenization, self._targets)
         self._front_door = FrontDoor(self._gateway)
         port = await self._front_door.start()

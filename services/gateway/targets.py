@@ -220,9 +220,9 @@ class TargetPool:
         return choose(tried | suspects) or choose(tried)
 
     def _given_up(self, last: _Lost | None) -> ApiError:
-        if not self.targets():
+        if last is None:
             return self._unavailable("no target replica is available")
-        if last is None or last.is_full:
+        if last.is_full:
             return ApiError(
                 ErrorKind.OVERLOADED,
                 "every target replica is full; try again later",

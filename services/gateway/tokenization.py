@@ -26,6 +26,10 @@ class Tokenization:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
         self.token_bytes = TokenBytes(tokenizer)
 
+    async def warm_up(self) -> None:
+        """Pays once for what transformers imports at the first use: seconds."""
+        await self._run(lambda: self._tokenizer.decode(self._tokenizer("a")["input_ids"]))
+
     async def prompt_ids(self, text: str) -> list[int]:
         """Ids of a plain prompt, with the special tokens that the model starts with."""
         return await self._run(lambda: list(self._tokenizer(text)["input_ids"]))

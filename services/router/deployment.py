@@ -25,7 +25,7 @@ class RouterDeployment:
     """
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, config: dict[str, Any], dcut: DeploymentHandle[Any], *pools: DeploymentHandle[Any]
+        self, config: dict[str, Any], dcut: DeploymentHandle[Any], *routed: DeploymentHandle[Any]
     ) -> None:
         self._config = RouterConfig.model_validate(config)
         self._replica = serve.get_replica_context().replica_id.unique_id

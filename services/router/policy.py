@@ -60,26 +60,22 @@ def choose_target(
     avoid: Collection[str] = (),
     sequences: int = 1,
 ) -> Member | None:
-    """The target replica with the least load that has room, or None.
+    """The target replica for a request: with room before full, then the least load.
 
     `in_flight` counts by replica the sequences that the caller itself has there:
     reports lag, so a replica's load is the larger of the two figures. Replicas
-    in `avoid` are never chosen.
+    in `avoid` are never chosen. A full replica may still queue the request, and
+    only it can tell; None means that there is no replica at all.
     """
     in_flight = in_flight or {}
 
-    def load(member: Member) -> int:
-        return max(member.sessions + member.queue, in_flight.get(member.replica, 0))
+    def order(member: Member) -> tuple[bool, int, int]:
+        load = max(member.sessions, in_flight.get(member.replica, 0))
+        is_full = member.capacity > 0 and load + sequences > member.capacity
+        return is_full, load, -rendezvous(request_id, member.replica)
 
-    def takes(member: Member) -> bool:
-        taken = max(member.sessions, in_flight.get(member.replica, 0))
-        # An idle replica is asked whatever the size of the request: its answer says what is wrong.
-        return member.capacity == 0 or taken == 0 or taken + sequences <= member.capacity
-
-    candidates = [m for m in members if m.role == "target" and m.address and m.replica not in avoid and takes(m)]
-    if not candidates:
-        return None
-    return min(candidates, key=lambda m: (load(m), -rendezvous(request_id, m.replica)))
+    candidates = (m for m in members if m.role == "target" and m.address and m.replica not in avoid)
+    return min(candidates, key=order, default=None)
 
 
 def has_room(member: Member, sequences: int, pending: int = 0) -> bool:

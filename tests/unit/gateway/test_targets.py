@@ -123,14 +123,16 @@ async def test_the_clients_mistake_is_not_retried() -> None:
         assert not targets[1].requests
 
 
-async def test_no_target_and_only_full_targets() -> None:
-    async with fleet(say("x")) as (pool, targets, members):
+async def test_a_full_replica_is_asked_when_there_is_no_other() -> None:
+    async with fleet(say("hello")) as (pool, targets, members):
         members[0] = targets[0].member(sessions=16, capacity=16)
+        assert await texts(pool) == HELLO
+
+
+async def test_no_target() -> None:
+    async with fleet() as (pool, _, _):
         error = await error_of(pool)
-        assert (error.kind, error.retry_after_s) == (ErrorKind.OVERLOADED, 1.0)
-        members.clear()
-        assert (await error_of(pool)).kind is ErrorKind.UNAVAILABLE
-        assert not targets[0].requests
+        assert (error.kind, error.retry_after_s) == (ErrorKind.UNAVAILABLE, 1.0)
 
 
 async def test_all_targets_refuse_as_full() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from services.dcut.messages import Member
 from services.requests.speculation import DrafterChoice
 from services.router.policy import choose_target, drafter_kinds, rank_drafters, rendezvous
+from services.target.drafting.rendezvous import score
 
 PREFERENCE = ("dfly", "mtp", "lookup")
 
@@ -97,21 +98,21 @@ def test_targets_spread_over_equal_replicas() -> None:
     assert min(first.values()) > 50
 
 
-def test_the_least_loaded_target_that_has_room() -> None:
-    busy, calm = member("busy", "target", sessions=5), member("calm", "target", sessions=1, queue=2)
+def test_the_least_loaded_target_and_a_full_one_last() -> None:
+    busy, calm = member("busy", "target", sessions=5), member("calm", "target", sessions=3, queue=1)
     full = member("full", "target", sessions=2, capacity=2)
-    chosen = choose_target("r", [busy, calm, full, member("d")])
-    assert chosen is calm
+    assert choose_target("r", [busy, calm, full, member("d")]) is calm
     assert choose_target("r", [busy, calm, full], in_flight={"calm": 7}) is busy
     assert choose_target("r", [busy, calm, full], avoid={"calm"}) is busy
-    assert choose_target("r", [full]) is None
+    assert choose_target("r", [busy, calm, full], sequences=4) is calm
+    assert choose_target("r", [busy, calm, full], avoid={"busy", "calm"}) is full
+    assert choose_target("r", [busy], avoid={"busy"}) is None
     assert choose_target("r", []) is None
 
 
-def test_an_unknown_capacity_is_enough_and_an_idle_replica_judges_large_requests_itself() -> None:
-    assert choose_target("r", [member("a", "target", sessions=99, capacity=0)]) is not None
-    assert choose_target("r", [member("a", "target", capacity=2)], sequences=4) is not None
-    assert choose_target("r", [member("a", "target", sessions=1, capacity=2)], sequences=4) is None
+def test_an_unknown_capacity_is_enough() -> None:
+    unknown, full = member("a", "target", sessions=99, capacity=0), member("b", "target", sessions=8)
+    assert choose_target("r", [full, unknown]) is unknown
 
 
 def test_requests_spread_over_equal_targets() -> None:
@@ -152,4 +153,5 @@ def test_ranking_is_sound_and_does_not_depend_on_the_order_of_members(
 
 
 def test_rendezvous_is_the_same_in_every_process() -> None:
-    assert rendezvous("t", "d") == 1667384441732259429
+    # Targets keep streams to the same replicas that the router sends their requests to.
+    assert rendezvous("t", "d") == score("t", "d") == 1667384441732259429

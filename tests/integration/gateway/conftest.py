@@ -1,0 +1,129 @@
+"""The whole path without Ray: gateway, router, a real engine and a real drafter, each with its own fleet link."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from services.dcut.fleet import Fleet
+from services.dcut.link import FleetLink
+from services.dcut.messages import Report, decode_report, encode
+from services.drafters.config import DrafterConfig
+from services.drafters.registry import kind_of
+from services.drafters.server import DrafterServer
+from services.gateway.config import GatewayConfig
+from services.gateway.front_door import FrontDoor
+from services.gateway.gateway import Gateway
+from services.gateway.targets import TargetPool
+from services.gateway.tokenization import Tokenization
+from services.models.tokenizer import load_tokenizer
+from services.router.config import RouterConfig
+from services.router.router import Router
+from services.target.config import EngineConfig
+from services.target.server import TargetServer
+from tests.engines import make_tiny_model, tiny_tokenizer
+from tests.unit.gateway.conftest import serving
+
+PERIOD_S = 0.05
+CHAT_TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
+
+
+@dataclass
+class Service:
+    url: str
+    grpc_address: str
+    gateway: Gateway
+    targets: list[TargetServer]
+    drafter: DrafterServer
+    router: Router
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = make_tiny_model("llama", tmp_path_factory.mktemp("gateway") / "tiny")
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.save_pretrained(made)
+    return made
+
+
+def report(role: str, replica: str, address: str, kind: str = "", sessions: int = 0) -> Report:
+    return Report(
+        role=role,  # type: ignore[arg-type]
+        replica=replica,
+        address=address,
+        kind=kind,
+        version="1",
+        node="node",
+        lease_s=1.0,
+        sessions=sessions,
+        capacity=16,
+        pid=os.getpid(),
+    )
+
+
+@asynccontextmanager
+async def running(folder: Path, num_targets: int = 1, **gateway: object) -> AsyncIterator[Service]:
+    """Targets draft only by the leases that the router finds them."""
+    fleet = Fleet()
+
+    async def exchange(data: bytes) -> bytes:
+        fleet.register(decode_report(data), time.monotonic())
+        fleet.expire(time.monotonic())
+        return encode(fleet.budget())
+
+    async with AsyncExitStack() as stack:
+
+        async def linked(described: Callable[[], Report]) -> FleetLink:
+            link = FleetLink(exchange, described, PERIOD_S)
+            await link.start()
+            stack.push_async_callback(link.stop)
+            return link
+
+        config = DrafterConfig(kind="lookup")
+        drafter = DrafterServer(config, kind_of(config).build(config), "drafter-0")
+        await drafter.start("127.0.0.1")
+        stack.push_async_callback(drafter.stop)
+        await linked(lambda: report("drafter", "drafter-0", drafter.address, "lookup", drafter.num_sessions))
+
+        targets = []
+        for number in range(num_targets):
+            engine = EngineConfig.model_validate(
+                {"kv_memory_mb": 32, "max_step_rows": 64, "threads": 1, "gather_ms": 50}
+                | {"drafting": {"kinds": [], "local_lookup": False, "min_wait_ms": 500, "max_wait_ms": 500}}
+            )
+            target = TargetServer.create(folder, "tiny", engine, folder.parent, f"target-{number}", tuple)
+            await target.start("127.0.0.1")
+            stack.push_async_callback(target.stop)
+            await linked(
+                lambda target=target, number=number: report(  # type: ignore[misc]
+                    "target", f"target-{number}", target.address, "", target.engine.load.num_running
+                )
+            )
+            targets.append(target)
+
+        routing = await linked(lambda: report("router", "router-0", ""))
+        router = Router(RouterConfig(), routing.members)
+        stack.push_async_callback(router.close)
+
+        settings = GatewayConfig.model_validate(
+            {"host": "127.0.0.1", "grpc_port": 0, "drain_timeout_s": 0, "health_period_s": 0.05, **gateway}
+        )
+        view = await linked(lambda: report("gateway", "gateway-0", ""))
+        tokenization = Tokenization(load_tokenizer(folder))
+        await tokenization.warm_up()
+        stack.callback(tokenization.close)
+        pool = TargetPool(settings, view.members, router.route)
+        stack.push_async_callback(pool.close)
+        door = Gateway(settings, "tiny", tokenization, pool)
+        front_door = FrontDoor(door)
+        port = await front_door.start()
+        stack.push_async_callback(front_door.stop)
+        url = await stack.enter_async_context(serving(door))
+        yield Service(url, f"127.0.0.1:{port}", door, targets, drafter, router)
