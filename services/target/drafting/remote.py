@@ -24,6 +24,7 @@ from services.target.drafting.waits import WaitTracker
 _log = logging.getLogger(__name__)
 _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 _ROUNDS = f"/{pb.DESCRIPTOR.services_by_name['Drafting'].full_name}/Rounds"
+_CANCEL_AGAIN_S = 0.1
 _STABLE_S = 5.0  # a stream that lived for so long resets the pauses
 
 
@@ -74,7 +75,6 @@ class DrafterLink:
         self._written_bytes = 0  # grows in the loop only
         self._has_frames = asyncio.Event()
         self._call: Any = None
-        self._is_resetting = False
         self._is_stopping = False
         self._task: asyncio.Task[None] | None = None
         self._complaint = ""
@@ -113,27 +113,27 @@ class DrafterLink:
     async def stop(self) -> None:
         """On the loop."""
         self._is_stopping = True
-        if self._task is not None:
+        # A cancellation can get lost while a call fails of itself, so once may not be enough.
+        while self._task is not None and not self._task.done():
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await asyncio.wait({self._task}, timeout=_CANCEL_AGAIN_S)
 
     def _cancel_call(self) -> None:
         if self._call is not None:
-            self._is_resetting = True
             self._call.cancel()
 
     async def _run(self) -> None:
         pause = self._config.min_backoff_s
-        while True:
+        while not self._is_stopping:
             started = self._loop.time()
             was_connected = self.state.generation
             try:
                 await self._connect()
                 reason = "the stream ended"
             except asyncio.CancelledError:
-                if not self._is_resetting or self._is_stopping:
+                if self._is_stopping:
                     raise
-                reason = "it answered nothing"
+                reason = "the call was cancelled"
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
             except (ValueError, DecodeError) as error:
@@ -220,7 +220,6 @@ class DrafterLink:
 
     def _disconnect(self) -> None:
         self._call = None
-        self._is_resetting = False
         if self.state.traits is not None:
             self.state = LinkState(self.state.generation, None)
             self._counters.disconnects += 1

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import time
 
+import pytest
+
 from services.target.drafting.desk import Desk
+from services.target.drafting.loop import drafting_loop
 from tests.integration.drafting.support import (
     TEXT,
     DrafterProcess,
@@ -15,6 +19,7 @@ from tests.integration.drafting.support import (
     draft,
     first_draft,
     member,
+    serving,
     until,
 )
 
@@ -141,3 +146,14 @@ def test_a_drafter_that_appears_later_is_found_through_the_fleet_view() -> None:
             connect(desk, [1])
         finally:
             drafter.kill()
+
+
+def test_stopping_in_the_middle_of_connecting_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
+    with serving() as server:
+        for attempt in range(40):
+            with desk_to(member(server.address), member("127.0.0.1:1"), max_backoff_s=0.02) as desk:
+                time.sleep(attempt / 1000)
+                desk.wake()
+        until(lambda: not [t for t in asyncio.all_tasks(drafting_loop().loop) if "drafter 127" in t.get_name()])
+        until(lambda: server.num_sessions == 0, "no sessions")
+    assert "did not close" not in caplog.text
