@@ -403,8 +403,9 @@ Global___Append: _TypeAlias = Append  # noqa: Y015
 
 @_typing.final
 class CatchUp(_message.Message):
-    """Like append, after rounds without drafts or a lost session: what the drafter
-    held is dropped, and the window starts at position base.
+    """Like append, but what the drafter held is dropped, and the window starts at
+    position base: for a new session, or one that has fallen behind by more than the
+    drafter's window. After rounds without drafts an append of all that is new will do.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -502,6 +503,8 @@ Global___Tensor: _TypeAlias = Tensor  # noqa: Y015
 
 @_typing.final
 class RoundReply(_message.Message):
+    """Faults are told at once and drafts when they are made, so a frame may have several."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     FRAME_FIELD_NUMBER: _builtins.int
