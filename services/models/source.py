@@ -32,7 +32,7 @@ def resolve(target: str, cache_dir: Path | None = None, on_progress: OnProgress 
     if target == "default":
         return ModelFolder(default.fetch_default(cache_dir, on_progress), default.NAME)
     path = Path(target).expanduser()
-    if path.is_dir():
+    if target and path.is_dir():
         check_folder(path)
         return ModelFolder(path.resolve(), path.resolve().name)
     if path.suffix == ".gguf" and path.is_file():
