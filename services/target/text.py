@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 
 _INCOMPLETE = "\ufffd"
+_MAX_CHARACTER_BYTES = 4
 _PROMPT_TOKENS = 4
 _MAX_HELD_TOKENS = 16  # a longer run of broken bytes is not a character to come
 _MAX_BROKEN_TOKENS = 8  # of such a run, kept to see how it ends
@@ -21,7 +22,7 @@ class Detokenizer:
         # The tokens of the text last shown, then those that have shown none yet. Never cut between the tokens of
         # a character: some decoders then take all the bytes that follow for broken. At first a few prompt tokens:
         # whether the first word starts with a space depends on them.
-        self._window = list(prompt_ids[-_PROMPT_TOKENS:])
+        self._window = self._end_of(prompt_ids)
         self._num_told = len(self._window)
         self._shown = len(self._decode(self._window))
 
@@ -49,6 +50,11 @@ class Detokenizer:
         self._window, self._num_told = window, len(window)
         self._shown = len(self._decode(window)) - num_open
         return new
+
+    def _end_of(self, prompt_ids: Sequence[int]) -> list[int]:
+        """A few tokens, more where they would begin inside a character."""
+        ends = [list(prompt_ids[-n:]) for n in range(_PROMPT_TOKENS, _PROMPT_TOKENS + _MAX_CHARACTER_BYTES)]
+        return next((end for end in ends if not self._decode(end).startswith(_INCOMPLETE)), ends[0])
 
     def _decode(self, tokens: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False))
