@@ -65,6 +65,11 @@ class DrafterServer:
     def num_reserved(self) -> int:
         return self._table.reserved
 
+    @property
+    def num_pending_bytes(self) -> int:
+        """Input that waits for the next batch."""
+        return self._intake.pending.num_bytes
+
     async def start(self, host: str, port: int = 0) -> str:
         """Binds and serves; returns host:port as targets dial it. Raises RuntimeError when it cannot bind."""
         limit = self._config.wire.max_message_bytes

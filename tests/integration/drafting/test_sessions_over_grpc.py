@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -25,6 +27,7 @@ from tests.integration.drafting.support import (
     draft,
     first_draft,
     member,
+    server_loop,
     serving,
     until,
 )
@@ -239,3 +242,59 @@ def test_health_says_whether_it_serves() -> None:
         server.check()
     with pytest.raises(RuntimeError, match="not running"):
         server.check()
+
+
+def test_a_stopping_drafter_serves_its_sessions_to_the_end_and_takes_no_new_ones() -> None:
+    settings = DrafterConfig(drain_s=TIMEOUT_S)
+    with serving(settings) as server, desk_to(member(server.address)) as desk:
+        desk.open(1, context(), list(TEXT))
+        assert same(first_draft(desk, 1))
+        drained = asyncio.run_coroutine_threadsafe(server.drain(), server_loop().loop)
+        with grpc.insecure_channel(server.address) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)  # type: ignore[no-untyped-call]
+            request = health_pb2.HealthCheckRequest(service="")
+            serving_status = health_pb2.HealthCheckResponse.SERVING
+            until(lambda: stub.Check(request, timeout=TIMEOUT_S).status != serving_status, "not serving")
+        with pytest.raises(grpc.RpcError) as error:
+            reserve(server.address)
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+        desk.open(2, context(), list(TEXT))
+        assert draft(desk, 2) is None
+        assert desk.counters.faults["FAULT_CODE_FULL"] == 1
+        assert same(draft(desk, 1))
+        assert not drained.done()
+        desk.close(1)
+        drained.result(TIMEOUT_S)
+
+
+def test_input_that_a_busy_drafter_cannot_take_is_not_read() -> None:
+    limit, sent, message = 1 << 20, 6 << 20, 1 << 18
+    gate = threading.Event()
+
+    class Busy(FeatureProbe):
+        def draft(self, questions: Sequence[Question]) -> Sequence[Proposal]:
+            gate.wait(TIMEOUT_S)
+            return super().draft(questions)
+
+    settings = DrafterConfig.model_validate({"wire": {"max_pending_bytes": limit}})
+    sizes = {"chunk_bytes": 1 << 16, "feature_window": 1 << 17, "max_message_bytes": message}
+    try:
+        with (
+            serving(settings, Busy(DrafterConfig())) as server,
+            desk_to(member(server.address, "probe"), **sizes) as desk,
+        ):
+            rows = sent // feature_rows(0, 1).nbytes
+            desk.open(1, context(), list(TEXT))
+            desk.open(2, context(), [1] * (rows + 1))
+            connect(desk, [1, 2], "probe")
+            desk.add_features(1, 0, feature_rows(0, len(TEXT) - 1))
+            desk.ask([(1, 1)])  # keeps the worker busy
+            until(lambda: server.metrics.asks == 1, "the ask")
+            desk.add_features(2, 0, feature_rows(0, rows))
+            until(lambda: server.num_pending_bytes > limit, "a full queue")
+            time.sleep(0.3)
+            assert server.num_pending_bytes < limit + 2 * message, "one message at most past the bound"
+            gate.set()
+            assert draft(desk, 2) == Guess((0, (rows - 1) % 100, (rows + 1) % 100), (0.5,) * 3)
+    finally:
+        gate.set()
