@@ -83,16 +83,15 @@ def _explain(detail: ErrorDetails) -> str:
 
 def _suggestion(location: Sequence[int | str]) -> str:
     model: type[BaseModel] | None = FleetConfig
-    shown: list[str] = []
+    is_key = False  # of a mapping: any name will do
     for part in location[:-1]:
-        shown.append(str(part))
-        if model is not None and str(part) in model.model_fields:
-            model, is_mapping = _nested(model.model_fields[str(part)].annotation)
-            if is_mapping:
-                continue
+        if is_key:
+            is_key = False
+        elif model is not None and str(part) in model.model_fields:
+            model, is_key = _nested(model.model_fields[str(part)].annotation)
     wrong = str(location[-1])
     here = list(model.model_fields) if model is not None else []
-    prefix = "".join(f"{part}." for part in shown)
+    prefix = "".join(f"{part}." for part in location[:-1])
     if near := difflib.get_close_matches(wrong, here, n=1, cutoff=0.6):
         return f"; did you mean {prefix}{near[0]}?"
     elsewhere = [key for key in valid_keys() if key.rsplit(".", 1)[-1] == wrong]

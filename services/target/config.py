@@ -21,7 +21,7 @@ class EngineConfig(BaseModel):
     prefix_cache: bool = Field(True, description="keep the KV of earlier prompts while there is room")
     default_draft_tokens: int = Field(7, ge=0, le=16, description="draft tokens asked where the client names no limit")
     gather_ms: float = Field(2.0, ge=0.0, le=100.0, description="how long a step waits for drafts that are on the way")
-    drafting: DraftingConfig = Field(default_factory=DraftingConfig)
+    drafting: DraftingConfig = Field(default_factory=DraftingConfig, description="dealings with drafters")
     report_period_s: float = Field(0.25, gt=0, le=10, description="how often the replica reports its load")
     lease_s: float = Field(2.0, gt=0, le=60, description="a replica that is silent for longer has left the fleet")
     drain_s: float = Field(5.0, ge=0, le=600, description="time that running requests get at shutdown")
