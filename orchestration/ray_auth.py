@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import secrets
+from typing import Any
 
 
 @functools.cache
@@ -18,6 +19,7 @@ def token_environment() -> dict[str, str]:
 
 def reread_environment() -> None:
     """Ray reads the mode when it is imported, which may have been before it was set."""
-    from ray._raylet import Config
+    import ray._raylet
 
-    Config.initialize("")
+    native: Any = ray._raylet  # a compiled module that hides most of its names from type checkers
+    native.Config.initialize("")

@@ -58,6 +58,7 @@ def demo(target: options.Target = None, config: options.ConfigFile = None, setti
             fleet.stop()
     out.print()
     out.print(_table(found))
+    out.print("Tokens per second with and without drafts, prefill included; same text: as plain decoding wrote it.")
     if not all(comparison.is_identical for comparison in found):
         raise Failure("the text differs from plain decoding")
     err.print("stopped")
@@ -65,16 +66,15 @@ def demo(target: options.Target = None, config: options.ConfigFile = None, setti
 
 def _table(found: list[Comparison]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("prompt", "tokens", "plain tok/s", "drafted tok/s", "speed-up", "accepted length", "drafter"):
-        table.add_column(column, justify="left" if column in ("prompt", "drafter") else "right")
-    table.add_column("same text as plain decoding")
+    for column in ("prompt", "tokens", "plain", "drafted", "speed-up", "accepted length", "drafter", "same text"):
+        table.add_column(column, justify="left" if column in ("prompt", "drafter", "same text") else "right")
     for comparison in found:
         stats = comparison.drafted.speculation
         table.add_row(
             comparison.prompt.title,
             str(len(comparison.drafted.token_ids)),
-            f"{comparison.plain_speed:.1f}",
-            f"{comparison.drafted_speed:.1f}",
+            f"{comparison.plain_speed:.1f}/s",
+            f"{comparison.drafted_speed:.1f}/s",
             f"{comparison.speedup:.2f}x",
             f"{stats.accepted_length:.2f}",
             stats.drafter,
