@@ -8,52 +8,13 @@
  * Pools, for one layer (B blocks of BLOCK positions, K kv heads, D head size):
  *   keys   [B, K, D, BLOCK]   so that one vector holds the same d of 16 keys
  *   values [B, K, BLOCK, D]
- *
- * This file is compiled once for each element type: T is the storage type.
  */
-#include <math.h>
-#include <stdint.h>
-#include <string.h>
+#include "elements.h"
 
 #define BLOCK 16
 #define SPLIT 256           /* keys a partial result covers */
 #define TILE 8              /* query vectors that share the loads of a key */
 #define GROUP_BLOCKS 4      /* blocks whose scores are computed together */
-
-typedef float v16 __attribute__((vector_size(64)));
-typedef uint32_t u16w __attribute__((vector_size(64)));
-typedef int32_t i16w __attribute__((vector_size(64)));
-typedef uint16_t h16 __attribute__((vector_size(32)));
-typedef uint16_t bf16;
-
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE v16 load_f32(const float *p) { v16 v; memcpy(&v, p, sizeof v); return v; }
-INLINE void store_f32(float *p, v16 v) { memcpy(p, &v, sizeof v); }
-INLINE v16 load_bf16(const bf16 *p) {
-    h16 h; memcpy(&h, p, sizeof h);
-    u16w w = __builtin_convertvector(h, u16w) << 16;
-    v16 v; memcpy(&v, &w, sizeof v); return v;
-}
-INLINE float scalar_bf16(bf16 x) { uint32_t w = (uint32_t)x << 16; float f; memcpy(&f, &w, 4); return f; }
-INLINE bf16 round_bf16(float f) {
-    uint32_t w; memcpy(&w, &f, 4);
-    return (bf16)((w + 0x7fffu + ((w >> 16) & 1u)) >> 16);
-}
-
-#ifdef USE_BF16
-typedef bf16 T;
-#define LOAD(p) load_bf16(p)
-#define SCALAR(x) scalar_bf16(x)
-#define ROUND(f) round_bf16(f)
-#define NAME(x) x##_bf16
-#else
-typedef float T;
-#define LOAD(p) load_f32(p)
-#define SCALAR(x) (x)
-#define ROUND(f) (f)
-#define NAME(x) x##_f32
-#endif
 
 /* exp for x <= 0, by range reduction and a polynomial; error about 1 ulp. */
 INLINE v16 exp_v16(v16 x) {

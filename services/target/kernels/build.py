@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import logging
 import os
 import platform
 import shutil
@@ -15,11 +14,15 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-log = logging.getLogger(__name__)
+import torch
 
-_SOURCE = Path(__file__).with_name("attention.c")
+_HERE = Path(__file__).parent
+_SOURCES = ("attention.c", "product.c")
+_HEADERS = ("elements.h",)
 _FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno")
+_ELEMENTS = {torch.bfloat16: "bf16", torch.float32: "f32"}
 _COMPILE_TIMEOUT_S = 120
 
 
@@ -27,33 +30,50 @@ class KernelsUnavailable(RuntimeError):
     """No compiler, or what it built cannot be loaded; the message says which."""
 
 
-@cache
-def load_kernels(cache_dir: Path) -> dict[str, ctypes.CDLL]:
-    """The kernel library for each element type, 'bf16' and 'f32'.
+class Kernels:
+    """The compiled functions, by name and element type."""
 
-    Raises KernelsUnavailable.
-    """
+    def __init__(self, libraries: dict[torch.dtype, ctypes.CDLL]) -> None:
+        self._libraries = libraries
+
+    def get(self, name: str, dtype: torch.dtype) -> Any:
+        """A function that returns nothing. KeyError for an element type without kernels."""
+        function = self._libraries[dtype][f"{name}_{_ELEMENTS[dtype]}"]
+        function.restype = None
+        return function
+
+
+@cache
+def load_kernels(cache_dir: Path) -> Kernels:
+    """Compiles what is not in the cache. Raises KernelsUnavailable."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise KernelsUnavailable("no C compiler (cc, gcc or clang) was found")
     openmp = _loaded_openmp()
     if openmp is None:
         raise KernelsUnavailable("torch has loaded no OpenMP runtime to share")
-    return {name: _load(compiler, openmp, name, cache_dir) for name in ("bf16", "f32")}
+    libraries = {dtype: _load(compiler, openmp, name, cache_dir) for dtype, name in _ELEMENTS.items()}
+    for dtype, name in _ELEMENTS.items():
+        if libraries[dtype][f"prepare_{name}"]() != 0:
+            raise KernelsUnavailable("the system does not grant the matrix registers of this processor")
+    return Kernels(libraries)
 
 
 def _load(compiler: str, openmp: Path, element: str, cache_dir: Path) -> ctypes.CDLL:
     defines = ("-DUSE_BF16",) if element == "bf16" else ()
     key = hashlib.sha256("\0".join((_processor(), compiler, str(openmp), *_FLAGS, *defines)).encode())
-    key.update(_SOURCE.read_bytes())
-    path = cache_dir / "kernels" / f"attention-{element}-{key.hexdigest()[:16]}.so"
+    for name in (*_SOURCES, *_HEADERS):
+        key.update((_HERE / name).read_bytes())
+    path = cache_dir / "kernels" / f"kernels-{element}-{key.hexdigest()[:16]}.so"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-            built, linked = f"{scratch}/attention.o", f"{scratch}/attention.so"
-            _run([compiler, *_FLAGS, *defines, "-c", str(_SOURCE), "-o", built])
+            objects = [f"{scratch}/{name}.o" for name in _SOURCES]
+            for name, built in zip(_SOURCES, objects, strict=True):
+                _run([compiler, *_FLAGS, *defines, "-c", str(_HERE / name), "-o", built])
+            linked = f"{scratch}/kernels.so"
             # The very OpenMP runtime that torch uses: two would spin against each other.
-            _run([compiler, "-shared", built, "-o", linked, str(openmp), "-lm"])
+            _run([compiler, "-shared", *objects, "-o", linked, str(openmp), "-lm"])
             os.replace(linked, path)
     try:
         return ctypes.CDLL(str(path))
@@ -68,8 +88,6 @@ def _run(command: list[str]) -> None:
 
 
 def _loaded_openmp() -> Path | None:
-    import torch  # noqa: F401  # loads the runtime that is looked for
-
     maps = Path("/proc/self/maps")
     if not maps.exists():
         return None

@@ -147,11 +147,9 @@ class NativeAttention:
 
     def __init__(self, spec: ModelSpec, dtype: torch.dtype, cache_dir: Path) -> None:
         """Raises KernelsUnavailable where there is no compiler."""
-        name = "bf16" if dtype == torch.bfloat16 else "f32"
-        library = load_kernels(cache_dir)[name]
-        self._attend = library[f"attend_{name}"]
-        self._rotate = library[f"rotate_{name}"]
-        self._attend.restype = self._rotate.restype = None
+        kernels = load_kernels(cache_dir)
+        self._attend = kernels.get("attend", dtype)
+        self._rotate = kernels.get("rotate", dtype)
         self._spec = spec
         self._fallback = TorchAttention(spec)
         self._partial = torch.empty(0)

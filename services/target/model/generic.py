@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -11,6 +12,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 
 from services.target.kv.pool import KVPool
 from services.target.model.attention import Attention
+from services.target.model.matrix import Matrix, PlainMatrix
 from services.target.model.row_plan import RowPlan
 from services.target.model.spec import ModelSpec
 from services.target.model.step import Pass, PassResult
@@ -25,6 +27,7 @@ class _Active:
     step: Pass
     pool: KVPool
     attention: Attention
+    windows: tuple[int, ...]
 
 
 _active: _Active | None = None
@@ -45,6 +48,11 @@ def _paged_attention(  # type: ignore[no-untyped-def]
     if kwargs.get("s_aux") is not None:
         raise ValueError("target: attention sinks are not supported")
     layer = cast(int, module.layer_idx)
+    window = kwargs.get("sliding_window", _active.windows[layer]) or 0
+    if window != _active.windows[layer]:
+        raise ValueError(
+            f"target: layer {layer} wants a window of {window}, its configuration {_active.windows[layer]}"
+        )
     step, pool = _active.step, _active.pool
     _active.attention.store(layer, step, key[0].transpose(0, 1), value[0].transpose(0, 1), pool)
     query_NHD = query[0].transpose(0, 1).contiguous()
@@ -67,28 +75,38 @@ class GenericDecoder:
         self.spec = spec
         self._model = model.eval()
         self._attention = attention
-        self._linears = [m for m in model.modules() if isinstance(m, nn.Linear)]
         self.plan = plan
-        for linear in self._linears:
-            linear.forward = self._bind(linear)  # type: ignore[method-assign]
+        self._shapes: dict[tuple[int, int], Matrix] = {}
+        for module in model.modules():
+            if isinstance(module, nn.Linear):
+                # Not packed: the weight may be tied to one that is used otherwise.
+                matrix = PlainMatrix(module.weight.detach(), None if module.bias is None else module.bias.detach())
+                self._shapes.setdefault((matrix.out_features, matrix.in_features), matrix)
+                module.forward = self._product(matrix)  # type: ignore[method-assign, assignment]
 
-    def _bind(self, linear: nn.Linear):  # type: ignore[no-untyped-def]
+    def _product(self, matrix: Matrix) -> Callable[[torch.Tensor], torch.Tensor]:
         def forward(x: torch.Tensor) -> torch.Tensor:
-            flat = self.plan.linear(x.reshape(-1, x.shape[-1]), linear.weight, linear.bias)
-            return flat.view(*x.shape[:-1], -1)
+            flat = self.plan.multiply(x.reshape(-1, x.shape[-1]), matrix)
+            return flat.view(*x.shape[:-1], matrix.out_features)
 
         return forward
 
-    def matrices(self) -> list[torch.Tensor]:
-        shapes: dict[torch.Size, torch.Tensor] = {}
-        for linear in self._linears:
-            shapes.setdefault(linear.weight.shape, linear.weight.detach())
-        return list(shapes.values())
+    def matrices(self) -> list[Matrix]:
+        return list(self._shapes.values())
+
+    def plain_logits(self, tokens: list[int]) -> torch.Tensor:
+        """[tokens, vocabulary] fp32, by the attention that transformers has for the family."""
+        self._model.set_attn_implementation("eager")
+        try:
+            inputs = torch.tensor([tokens], device=self._model.device)
+            return cast(torch.Tensor, self._model(input_ids=inputs, use_cache=False).logits[0].float())
+        finally:
+            self._model.set_attn_implementation(ATTENTION_NAME)
 
     def forward(self, step: Pass, pool: KVPool) -> PassResult:
         global _active
         wanted = bool(step.capture)
-        _active = _Active(step, pool, self._attention)
+        _active = _Active(step, pool, self._attention, self.spec.windows)
         try:
             out = self._model(
                 input_ids=step.tokens_N[None],

@@ -15,8 +15,10 @@ import torch.nn.functional as F
 from transformers import PretrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from services.target.kernels.build import Kernels
 from services.target.kv.pool import KVPool
 from services.target.model.attention import Attention, Rotary
+from services.target.model.matrix import Matrix, make_matrix
 from services.target.model.row_plan import RowPlan
 from services.target.model.spec import ModelSpec
 from services.target.model.step import Pass, PassResult
@@ -26,16 +28,14 @@ LEAN_FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """Weights are [out, in]; C = (heads + 2 kv heads) * head size, F the feed-forward size."""
+    """C = (heads + 2 kv heads) * head size, F the feed-forward size."""
 
     input_norm_D: torch.Tensor
-    qkv_CD: torch.Tensor
-    qkv_bias_C: torch.Tensor | None
-    output_DH: torch.Tensor
-    output_bias_D: torch.Tensor | None
+    qkv: Matrix  # hidden -> C
+    output: Matrix
     mlp_norm_D: torch.Tensor
-    gate_up_FD: torch.Tensor
-    down_DF: torch.Tensor
+    gate_up: Matrix  # hidden -> 2 F
+    down: Matrix
     rotary: Rotary
 
 
@@ -47,16 +47,22 @@ class LeanDecoder:
         weights: Mapping[str, torch.Tensor],
         attention: Attention,
         plan: RowPlan,
+        kernels: Kernels | None = None,
     ) -> None:
         """`weights` under the names of a transformers checkpoint.
 
         Raises ValueError for one that is missing or unknown.
         """
+        if config.hidden_act != "silu":
+            raise ValueError(
+                f"target: hidden_act {config.hidden_act!r} is not supported in {config.model_type}; only silu"
+            )
         self.spec = spec
         self.plan = plan
         self._attention = attention
         self._eps = config.rms_norm_eps
         self._scale = spec.head_dim**-0.5
+        self._kernels = kernels
         left = dict(weights)
 
         def take(name: str) -> torch.Tensor:
@@ -66,7 +72,11 @@ class LeanDecoder:
 
         self.embedding_VD = take("model.embed_tokens.weight")
         self.final_norm_D = take("model.norm.weight")
-        self.head_VD = left.pop("lm_head.weight", self.embedding_VD)
+        if config.tie_word_embeddings:
+            left.pop("lm_head.weight", None)
+            self.head = self._matrix(self.embedding_VD)
+        else:
+            self.head = self._matrix(take("lm_head.weight"))
         cosine_PR, sine_PR = _rotary_tables(config, spec, self.embedding_VD.device)
         self._layers = [self._build_layer(i, left, take, cosine_PR, sine_PR) for i in range(spec.layers)]
         unknown = [name for name in left if not name.endswith("rotary_emb.inv_freq")]
@@ -81,41 +91,46 @@ class LeanDecoder:
         q_norm_D, k_norm_D = (None if n is None else n.float() for n in norms)
         return _Layer(
             input_norm_D=take(prefix + "input_layernorm.weight"),
-            qkv_CD=torch.cat([take(f"{attention}{p}_proj.weight") for p in "qkv"]),
-            qkv_bias_C=None if biases[0] is None else torch.cat(biases),
-            output_DH=take(attention + "o_proj.weight"),
-            output_bias_D=left.pop(attention + "o_proj.bias", None),
+            qkv=self._matrix(
+                torch.cat([take(f"{attention}{p}_proj.weight") for p in "qkv"]),
+                None if biases[0] is None else torch.cat(biases),
+            ),
+            output=self._matrix(take(attention + "o_proj.weight"), left.pop(attention + "o_proj.bias", None)),
             mlp_norm_D=take(prefix + "post_attention_layernorm.weight"),
-            gate_up_FD=torch.cat([take(f"{prefix}mlp.{p}_proj.weight") for p in ("gate", "up")]),
-            down_DF=take(prefix + "mlp.down_proj.weight"),
+            gate_up=self._matrix(torch.cat([take(f"{prefix}mlp.{p}_proj.weight") for p in ("gate", "up")])),
+            down=self._matrix(take(prefix + "mlp.down_proj.weight")),
             rotary=Rotary(cosine_PR, sine_PR, q_norm_D, k_norm_D, self._eps),
         )
 
-    def matrices(self) -> list[torch.Tensor]:
-        """One weight of each product of a pass."""
+    def _matrix(self, weight_OI: torch.Tensor, bias_O: torch.Tensor | None = None) -> Matrix:
+        return make_matrix(weight_OI, bias_O, self._kernels)
+
+    def matrices(self) -> list[Matrix]:
+        """One of each product of a pass."""
         layer = self._layers[0]
-        return [layer.qkv_CD, layer.output_DH, layer.gate_up_FD, layer.down_DF, self.head_VD]
+        return [layer.qkv, layer.output, layer.gate_up, layer.down, self.head]
 
     def forward(self, step: Pass, pool: KVPool) -> PassResult:
         plan, attention = self.plan, self._attention
-        captured: list[torch.Tensor] = []
+        captured: dict[int, torch.Tensor] = {}
         x_ND = F.embedding(step.tokens_N, self.embedding_VD)
         for index, layer in enumerate(self._layers):
             normed_ND = self._norm(x_ND, layer.input_norm_D)
-            qkv_NC = plan.linear(normed_ND, layer.qkv_CD, layer.qkv_bias_C)
+            qkv_NC = plan.multiply(normed_ND, layer.qkv)
             query_NHK = attention.rotate(index, step, qkv_NC, layer.rotary, pool)
             mixed_NH = attention.attend(index, step, query_NHK, pool, self._scale, 0.0)
-            x_ND = x_ND + plan.linear(mixed_NH, layer.output_DH, layer.output_bias_D)
-            gate_up_NF = plan.linear(self._norm(x_ND, layer.mlp_norm_D), layer.gate_up_FD)
+            x_ND = x_ND + plan.multiply(mixed_NH, layer.output)
+            gate_up_NF = plan.multiply(self._norm(x_ND, layer.mlp_norm_D), layer.gate_up)
             gate_NF, up_NF = gate_up_NF.chunk(2, dim=-1)
-            x_ND = x_ND + plan.linear(F.silu(gate_NF).mul_(up_NF), layer.down_DF)
+            x_ND = x_ND + plan.multiply(F.silu(gate_NF).mul_(up_NF), layer.down)
             if index in step.capture:
-                captured.append(x_ND)
+                captured[index] = x_ND
         final_ND = self._norm(x_ND, self.final_norm_D)
         if -1 in step.capture:
-            captured.append(final_ND if step.capture_postnorm else x_ND)
-        logits_QV = plan.linear(final_ND[step.logit_rows_Q], self.head_VD).float()
-        return PassResult(logits_QV, torch.stack(captured, 1) if captured else None)
+            captured[-1] = final_ND if step.capture_postnorm else x_ND
+        logits_QV = plan.multiply(final_ND[step.logit_rows_Q], self.head).float()
+        features_NTD = torch.stack([captured[layer] for layer in step.capture], 1) if captured else None
+        return PassResult(logits_QV, features_NTD)
 
     def _norm(self, x_ND: torch.Tensor, weight_D: torch.Tensor) -> torch.Tensor:
         return F.rms_norm(x_ND, (self.spec.hidden,), weight_D, self._eps)
@@ -131,6 +146,10 @@ def _rotary_tables(
         size = int(spec.head_dim * parameters.get("partial_rotary_factor", 1.0))
         exponents = torch.arange(0, size, 2, dtype=torch.float32, device=device) / size
         frequencies_R, scaling = 1.0 / parameters["rope_theta"] ** exponents, 1.0
+    elif kind not in ROPE_INIT_FUNCTIONS:
+        raise ValueError(
+            f"target: rope_type {kind!r} is not supported; allowed are default, {', '.join(ROPE_INIT_FUNCTIONS)}"
+        )
     else:
         frequencies_R, scaling = ROPE_INIT_FUNCTIONS[kind](config, device)
     positions = torch.arange(spec.max_positions, dtype=torch.float32, device=device)

@@ -12,7 +12,8 @@ from safetensors import safe_open
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
-from services.target.kernels.build import KernelsUnavailable
+from services.target.kernels.build import Kernels, KernelsUnavailable, load_kernels
+from services.target.model.agreement import check_agreement
 from services.target.model.attention import Attention, NativeAttention, TorchAttention
 from services.target.model.forward import Forward
 from services.target.model.generic import ATTENTION_NAME, GenericDecoder
@@ -23,7 +24,6 @@ from services.target.model.selfcheck import Verdict, check_exactness
 from services.target.model.spec import ModelSpec
 
 log = logging.getLogger(__name__)
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +83,28 @@ def _build(
     attention = _attention(spec, dtype, device, cache_dir)
     if config.model_type in LEAN_FAMILIES:
         weights = dict(_read_weights(folder, dtype, device))
-        return LeanDecoder(config, spec, weights, attention, RowPlan())
+        return LeanDecoder(config, spec, weights, attention, RowPlan(), _kernels(device, cache_dir))
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=ATTENTION_NAME)
     nn.Module.to(model, device)
-    return GenericDecoder(model, spec, attention, RowPlan())
+    decoder = GenericDecoder(model, spec, attention, RowPlan())
+    check_agreement(decoder, dtype, device)
+    return decoder
 
 
 def _attention(spec: ModelSpec, dtype: torch.dtype, device: torch.device, cache_dir: Path) -> Attention:
-    if not NativeAttention.supports(spec, dtype, device):
-        return TorchAttention(spec)
-    try:
+    if NativeAttention.supports(spec, dtype, device) and _kernels(device, cache_dir) is not None:
         return NativeAttention(spec, dtype, cache_dir)
+    return TorchAttention(spec)
+
+
+def _kernels(device: torch.device, cache_dir: Path) -> Kernels | None:
+    if device.type != "cpu":
+        return None
+    try:
+        return load_kernels(cache_dir)
     except KernelsUnavailable as error:
-        log.warning("slower attention in use: %s", error)
-        return TorchAttention(spec)
+        log.warning("plain torch operations in use, slower and not bitwise: %s", error)
+        return None
 
 
 def _read_weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[str, torch.Tensor]]:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
+
+from services.target.model.matrix import Matrix
 
 _TILES = (512, 256, 128, 64, 48, 32, 24, 16, 8, 4, 2, 1)
 _PADS = (1, 4, 16)
@@ -24,17 +25,18 @@ class RowPlan:
     pad: int = 1
     tile: int = 0
 
-    def linear(self, x_NI: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor | None = None) -> torch.Tensor:
+    def multiply(self, x_NI: torch.Tensor, matrix: Matrix) -> torch.Tensor:
+        """[rows, in] -> [rows, out]."""
         rows = x_NI.shape[0]
         if self.tile == 0 or self.pad <= rows <= self.tile:
-            return F.linear(x_NI, weight_OI, bias_O)
+            return matrix(x_NI)
         if rows <= self.tile:
             padded = x_NI.new_zeros(self.pad, x_NI.shape[1])
             padded[:rows] = x_NI
-            return F.linear(padded, weight_OI, bias_O)[:rows]
-        out_NO = x_NI.new_empty(rows, weight_OI.shape[0])
+            return matrix(padded)[:rows]
+        out_NO = x_NI.new_empty(rows, matrix.out_features)
         for start in range(0, rows, self.tile):
-            out_NO[start : start + self.tile] = self.linear(x_NI[start : start + self.tile], weight_OI, bias_O)
+            out_NO[start : start + self.tile] = self.multiply(x_NI[start : start + self.tile], matrix)
         return out_NO
 
 
@@ -45,28 +47,25 @@ def candidates() -> Iterator[RowPlan]:
     yield from (RowPlan(1, tile) for tile in _TILES if tile < 16)
 
 
-def find_row_plan(weights: list[torch.Tensor], max_rows: int, generator: torch.Generator) -> RowPlan | None:
+def find_row_plan(
+    matrices: list[Matrix], max_rows: int, dtype: torch.dtype, device: torch.device, generator: torch.Generator
+) -> RowPlan | None:
     """The first plan under which every row of every product is bitwise what it is alone.
 
-    `weights`: [out, in] matrices, one of each shape that the model multiplies with.
+    `matrices`: one of each shape that the model multiplies with.
     """
     plans = [p for p in candidates() if p.tile <= max(max_rows, 16)]
-    inputs = [_random_rows(w, max_rows, generator) for w in weights]
-    return next((p for p in plans if all(_holds(p, x, w) for x, w in zip(inputs, weights, strict=True))), None)
+    inputs = [torch.randn(max_rows, m.in_features, generator=generator).to(device, dtype) for m in matrices]
+    return next((p for p in plans if all(_holds(p, x, m) for x, m in zip(inputs, matrices, strict=True))), None)
 
 
-def _random_rows(weight_OI: torch.Tensor, rows: int, generator: torch.Generator) -> torch.Tensor:
-    x = torch.randn(rows, weight_OI.shape[1], generator=generator)
-    return x.to(weight_OI)
-
-
-def _holds(plan: RowPlan, x_NI: torch.Tensor, weight_OI: torch.Tensor) -> bool:
+def _holds(plan: RowPlan, x_NI: torch.Tensor, matrix: Matrix) -> bool:
     tile = min(plan.tile, x_NI.shape[0])
     x_NI = x_NI[:tile]
-    whole = plan.linear(x_NI, weight_OI)
+    whole = plan.multiply(x_NI, matrix)
     # The fewest rows first: most plans fail there, and fail cheaply.
-    return all(torch.equal(plan.linear(x_NI[:n], weight_OI), whole[:n]) for n in _counts(tile)) and all(
-        torch.equal(plan.linear(x_NI[n - 1 : n], weight_OI), whole[n - 1 : n]) for n in _counts(tile)
+    return all(torch.equal(plan.multiply(x_NI[:n], matrix), whole[:n]) for n in _counts(tile)) and all(
+        torch.equal(plan.multiply(x_NI[n - 1 : n], matrix), whole[n - 1 : n]) for n in _counts(tile)
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from transformers import PretrainedConfig
 
@@ -39,17 +40,36 @@ class ModelSpec:
             hidden=text.hidden_size,
             layers=text.num_hidden_layers,
             heads=heads,
-            kv_heads=getattr(text, "num_key_value_heads", None) or heads,
-            head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
-            max_positions=getattr(text, "max_position_embeddings", None) or 2048,
+            kv_heads=_declared(text, "num_key_value_heads") or heads,
+            head_dim=_declared(text, "head_dim") or text.hidden_size // heads,
+            max_positions=_max_positions(text),
             windows=_windows(text),
             eos_ids=eos_ids,
         )
 
 
+def _declared(text: PretrainedConfig, name: str) -> Any:
+    """A setting that the family has, or None; files may hold settings that it ignores."""
+    known = hasattr(type(text), name) or name in type(text).attribute_map
+    try:
+        return getattr(text, name, None) if known else None
+    except Exception as error:  # its own kind of error where layers differ in it
+        raise ValueError(f"target: {name} is not one value for all layers ({error})") from error
+
+
+def _max_positions(text: PretrainedConfig) -> int:
+    """Without the positions past which longrope turns all keys by other angles, cached ones too."""
+    limit = int(getattr(text, "max_position_embeddings", None) or 2048)
+    parameters = getattr(text, "rope_parameters", None) or {}
+    for kind in (parameters, *(value for value in parameters.values() if isinstance(value, dict))):
+        if kind.get("rope_type") == "longrope":
+            limit = min(limit, int(kind["original_max_position_embeddings"]))
+    return limit
+
+
 def _windows(text: PretrainedConfig) -> tuple[int, ...]:
-    window = int(getattr(text, "sliding_window", None) or 0)
-    kinds = getattr(text, "layer_types", None)
+    window = int(_declared(text, "sliding_window") or 0)
+    kinds = _declared(text, "layer_types")
     if kinds is None:
         return (window,) * int(text.num_hidden_layers)
     unknown = set(kinds) - {"full_attention", "sliding_attention"}
