@@ -56,13 +56,20 @@ class SilentDesk:
 class ErraticDesk(SilentDesk):
     """Drafts from known answers, but spoils, shortens and loses drafts at random.
 
-    `answers` maps a prompt to the text that is expected after it; other prompts get random drafts.
+    `answers` maps a prompt to the text that is expected after it; other prompts get random drafts out of `likely`.
     """
 
-    def __init__(self, answers: dict[tuple[int, ...], Sequence[int]], vocabulary: int, seed: int) -> None:
+    def __init__(
+        self,
+        answers: dict[tuple[int, ...], Sequence[int]],
+        vocabulary: int,
+        seed: int,
+        likely: Sequence[int] = (),
+    ) -> None:
         super().__init__()
         self._answers = answers
         self._vocabulary = vocabulary
+        self._likely = likely or range(vocabulary)
         self._random = random.Random(seed)
         self._tokens: dict[int, Sequence[int]] = {}
         self._prompts: dict[int, tuple[int, ...]] = {}
@@ -77,12 +84,12 @@ class ErraticDesk(SilentDesk):
     def ask(self, sequences: Sequence[tuple[int, int]]) -> None:
         for sequence, limit in sequences:
             fate = self._random.random()
-            if fate < 0.2:
+            if fate < 0.2 or limit == 0:
                 continue  # lost
             prompt = self._prompts[sequence]
             start = len(self._tokens[sequence]) - len(prompt)
             known = list(self._answers.get(prompt, ()))[start : start + limit]
-            draft = known or [self._random.randrange(self._vocabulary) for _ in range(limit)]
+            draft = known or [self._random.choice(self._likely) for _ in range(limit)]
             if fate < 0.5:
                 draft[self._random.randrange(len(draft))] = self._random.randrange(self._vocabulary)
             draft = draft[: self._random.randint(1, len(draft))]

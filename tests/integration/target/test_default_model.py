@@ -1,0 +1,122 @@
+"""The default model: the text is transformers' own, whoever drafts and whatever the concurrency.
+
+`--tokens N` sets how far each answer is followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from services.requests.sampling import SamplingParams
+from services.requests.speculation import Speculation, as_drafter_choice
+from services.target.drafting.config import DraftingConfig
+from services.target.drafting.desk import Desk
+from services.target.engine import Engine
+from services.target.model.loader import LoadedTarget
+from tests.engines import Ask, answer_all, answer_tokens, running_engine
+from tests.integration.drafting.support import DrafterProcess, member
+from tests.integration.target.conftest import DefaultModel
+
+TIE = 1e-4  # a smaller gap between the two best logits decides nothing
+CONCURRENCIES = (1, 4, 16)
+DRAFTERS = ("none", "local lookup", "lookup over gRPC")
+
+
+@pytest.fixture(scope="module")
+def num_tokens(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--tokens"))
+
+
+@pytest.fixture(scope="module")
+def drafter() -> Iterator[DrafterProcess]:
+    process = DrafterProcess()
+    yield process
+    process.kill()
+
+
+@contextmanager
+def engine_with(target: LoadedTarget, model: DefaultModel, drafter: DrafterProcess, kind: str) -> Iterator[Engine]:
+    remote = kind == "lookup over gRPC"
+    config = DraftingConfig(local_lookup=kind == "local lookup", min_wait_ms=50.0)
+    view = (member(drafter.address),) if remote else ()
+    desk = Desk(config, target.spec.vocabulary, target.spec.hidden, "target", lambda: view)
+    desk.start()
+    try:
+        with running_engine(target, desk, model.tokenizer, kv_memory_mb=512) as engine:
+            yield engine
+        if kind != "none":
+            assert desk.counters.drafts + desk.counters.local_drafts > 0, "nothing was drafted"
+    finally:
+        desk.stop()
+
+
+def asks(model: DefaultModel, num_tokens: int, kind: str, temperature: float = 0.0) -> list[Ask]:
+    speculation = Speculation(as_drafter_choice("none" if kind == "none" else "lookup"))
+    return [
+        Ask(prompt, SamplingParams(max_tokens=num_tokens, temperature=temperature, seed=index), speculation)
+        for index, prompt in enumerate(model.prompts())
+    ]
+
+
+@pytest.fixture(scope="module")
+def references(default_model: DefaultModel, num_tokens: int) -> list[tuple[list[int], list[float]]]:
+    """transformers' greedy tokens in fp32, and the gap between the two best logits at each."""
+    model = AutoModelForCausalLM.from_pretrained(default_model.folder, dtype=torch.float32).eval()
+    found = []
+    for prompt in default_model.prompts():
+        ids = torch.tensor([prompt])
+        out = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=num_tokens,
+            do_sample=False,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+        best = [logits[0].topk(2).values for logits in out.logits]
+        found.append((out.sequences[0, len(prompt) :].tolist(), [float(b[0] - b[1]) for b in best]))
+    return found
+
+
+@pytest.mark.parametrize("concurrency", CONCURRENCIES)
+@pytest.mark.parametrize("kind", DRAFTERS)
+def test_greedy_equals_transformers_generate(
+    default_model: DefaultModel,
+    drafter: DrafterProcess,
+    references: list[tuple[list[int], list[float]]],
+    num_tokens: int,
+    kind: str,
+    concurrency: int,
+) -> None:
+    with engine_with(default_model.load("fp32"), default_model, drafter, kind) as engine:
+        got = answer_tokens(engine, asks(default_model, num_tokens, kind), concurrency)
+    admitted = []
+    for index, ((expected, gaps), mine) in enumerate(zip(references, got, strict=True)):
+        at = next((i for i, (a, b) in enumerate(zip(expected, mine, strict=False)) if a != b), None)
+        if at is None:
+            assert len(mine) == len(expected)
+        else:
+            assert gaps[at] < TIE, f"prompt {index} differs at token {at}, where the gap is {gaps[at]}"
+            admitted.append((index, at, gaps[at]))
+    print(f"{kind}, concurrency {concurrency}: {len(got)} prompts, ties admitted: {admitted}")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_drafts_and_company_change_nothing_in_bf16(
+    default_model: DefaultModel, drafter: DrafterProcess, num_tokens: int, temperature: float
+) -> None:
+    target = default_model.load("bf16")
+    if target.verdict.exactness != "bitwise":
+        pytest.fail(f"bf16 is not bitwise on this machine: {target.verdict.reason}")
+    with engine_with(target, default_model, drafter, "none") as engine:
+        expected = answer_tokens(engine, asks(default_model, num_tokens, "none", temperature), concurrency=1)
+    for kind in DRAFTERS:
+        for concurrency in (4, 16):
+            with engine_with(target, default_model, drafter, kind) as engine:
+                answers = answer_all(engine, asks(default_model, num_tokens, kind, temperature), concurrency)
+            assert [choices[0].tokens for choices in answers] == expected, (kind, concurrency)
