@@ -48,6 +48,7 @@ class LocalFleet:
         self._run = secrets.token_hex(8)
         self._folder: Path | None = None
         self._saved_environment: dict[str, str | None] = {}
+        self._has_deployed = False
 
     @property
     def http_url(self) -> str:
@@ -95,9 +96,10 @@ class LocalFleet:
         """Drains, stops Serve and Ray, and ends whatever process of this run is left."""
         try:
             if ray.is_initialized():
-                self.on_step("draining")
-                with _logged("draining"):
-                    serve.delete(NAME)
+                if self._has_deployed:
+                    self.on_step("draining")
+                    with _logged("draining"):
+                        serve.delete(NAME)
                 self.on_step("stopping Ray")
                 with _logged("stopping Ray"):
                     ray.shutdown()
@@ -152,6 +154,7 @@ class LocalFleet:
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
         options = self._config.serve
         serve.start(http_options={"host": options.http_host, "port": options.http_port})
+        self._has_deployed = True
         serve.run(application(self._config), name=NAME, route_prefix="/")
 
     def _wait_ready(self) -> None:

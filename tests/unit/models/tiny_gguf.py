@@ -8,7 +8,7 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter, quants
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-HIDDEN, LAYERS, HEADS, KV_HEADS, FEED_FORWARD, CONTEXT = 64, 2, 4, 2, 128, 256
+HIDDEN, LAYERS, HEADS, KV_HEADS, FEED_FORWARD, CONTEXT = 64, 2, 4, 2, 128, 4096
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGES = ("Ġ Ġ", "h e", "l l", "he ll", "hell o")
 CHAT_TEMPLATE = (

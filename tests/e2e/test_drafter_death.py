@@ -1,0 +1,87 @@
+"""A drafter that is killed in the middle of answers costs nothing but speed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from orchestration.cli.client import Client
+from orchestration.cli.requests import Controls, chat_request
+from protos import generation_pb2 as pb
+from tests.e2e.prompts import CHAT, CODE
+from tests.e2e.service import Service
+
+RETURN_TIMEOUT_S = 90.0
+PROMPTS = (CODE, CHAT, CODE.replace("merged", "result"), CODE.replace("intervals", "ranges"))
+
+
+def answer(service: Service, prompt: str, drafter: str, started: threading.Event | None = None) -> list[int]:
+    tokens: list[int] = []
+    request = chat_request([("user", prompt)], Controls(max_tokens=128, drafter=drafter))
+    with Client(service.grpc_address) as client:
+        last = pb.GenerateChunk()
+        for last in client.generate(request):
+            tokens.extend(last.token_ids)
+            if started is not None and len(tokens) >= 4:
+                started.set()
+    assert last.finish_reason in (pb.FINISH_REASON_STOP, pb.FINISH_REASON_LENGTH)
+    return tokens
+
+
+def drafter_with_sessions(service: Service, gone: int) -> Iterator[bool]:
+    """Whether another drafter process than `gone` holds sequences, asked again and again."""
+    deadline = time.monotonic() + RETURN_TIMEOUT_S
+    while time.monotonic() < deadline:
+        yield any(member["pid"] != gone and member["sessions"] > 0 for member in service.members("drafter"))
+        time.sleep(0.1)
+
+
+def test_kill_the_drafter_while_streaming(service: Service) -> None:
+    plain = [answer(service, prompt, "none") for prompt in PROMPTS]
+    (drafter,) = service.members("drafter")
+    started = [threading.Event() for _ in PROMPTS]
+    with ThreadPoolExecutor(len(PROMPTS)) as pool:
+        running = [
+            pool.submit(answer, service, prompt, "lookup", event)
+            for prompt, event in zip(PROMPTS, started, strict=True)
+        ]
+        for event in started:
+            assert event.wait(60)
+        assert not all(future.done() for future in running), "the kill comes too late to prove anything"
+        os.kill(drafter["pid"], signal.SIGKILL)
+        drafted = [future.result(timeout=120) for future in running]
+    assert drafted == plain
+
+    # A new process takes its place, and sequences go to it without anyone's help.
+    stop = threading.Event()
+
+    def keep_asking() -> None:
+        while not stop.is_set():
+            assert answer(service, CODE, "lookup") == plain[0]
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(keep_asking)
+        try:
+            assert any(drafter_with_sessions(service, drafter["pid"])), "no new drafter took sequences"
+        finally:
+            stop.set()
+        asking.result(timeout=120)
+
+
+def test_kill_the_actor_while_streaming(service: Service) -> None:
+    """The D-cut actor is off the token path: its death is not noticed."""
+    plain = answer(service, CODE, "none")
+    before = {(member["role"], member["pid"]) for member in service.status()["members"]}
+    (actor,) = [process for process in service.processes() if process.name().endswith("draftfleet:Dcut")]
+    started = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(answer, service, CODE, "auto", started)
+        assert started.wait(60)
+        actor.kill()
+        assert running.result(timeout=120) == plain
+    assert {(member["role"], member["pid"]) for member in service.status()["members"]} == before
+    assert answer(service, CODE, "auto") == plain
