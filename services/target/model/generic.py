@@ -47,6 +47,8 @@ def _paged_attention(  # type: ignore[no-untyped-def]
     assert _active is not None, "attention was called outside a pass"
     if kwargs.get("s_aux") is not None:
         raise ValueError("target: attention sinks are not supported")
+    if not kwargs.get("is_causal", getattr(module, "is_causal", True)):
+        raise ValueError("target: attention in both directions is not supported")
     layer = cast(int, module.layer_idx)
     window = kwargs.get("sliding_window", _active.windows[layer]) or 0
     if window != _active.windows[layer]:

@@ -84,7 +84,10 @@ def _build(
     if config.model_type in LEAN_FAMILIES:
         weights = dict(_read_weights(folder, dtype, device))
         return LeanDecoder(config, spec, weights, attention, RowPlan(), _kernels(device, cache_dir))
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=ATTENTION_NAME)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=ATTENTION_NAME)
+    except KeyError as error:  # of families that look the name up among their own
+        raise ValueError(f"target: {config.model_type} does not let its attention be replaced ({error})") from error
     nn.Module.to(model, device)
     decoder = GenericDecoder(model, spec, attention, RowPlan())
     check_agreement(decoder, dtype, device)

@@ -35,12 +35,15 @@ class ModelSpec:
         if missing:
             raise ValueError(f"target: its configuration lacks {', '.join(missing)}; a decoder-only model is needed")
         heads = text.num_attention_heads
+        kv_heads = _declared(text, "num_key_value_heads") or heads
+        if heads % kv_heads:
+            raise ValueError(f"target: {heads} attention heads cannot share {kv_heads} key-value heads evenly")
         return cls(
             vocabulary=text.vocab_size,
             hidden=text.hidden_size,
             layers=text.num_hidden_layers,
             heads=heads,
-            kv_heads=_declared(text, "num_key_value_heads") or heads,
+            kv_heads=kv_heads,
             head_dim=_declared(text, "head_dim") or text.hidden_size // heads,
             max_positions=_max_positions(text),
             windows=_windows(text),
@@ -68,13 +71,13 @@ def _max_positions(text: PretrainedConfig) -> int:
 
 
 def _windows(text: PretrainedConfig) -> tuple[int, ...]:
-    window = int(_declared(text, "sliding_window") or 0)
     kinds = _declared(text, "layer_types")
     if kinds is None:
-        return (window,) * int(text.num_hidden_layers)
+        return (int(_declared(text, "sliding_window") or 0),) * int(text.num_hidden_layers)
     unknown = set(kinds) - {"full_attention", "sliding_attention"}
     if unknown:
         raise ValueError(
             f"target: layer_types {sorted(unknown)} are not supported; allowed are full_attention and sliding_attention"
         )
+    window = int(getattr(text, "sliding_window", None) or 0)
     return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
