@@ -87,7 +87,8 @@ class FleetLink:
         await self._exchange_once(self._goodbye)
 
     async def _run(self) -> None:
-        while True:
+        # Up to Python 3.11 wait_for may swallow the cancellation that `stop` sends.
+        while self._task is not None:
             await asyncio.sleep(self._pause_s())
             await self._exchange_once(self._report)
 

@@ -92,18 +92,26 @@ class ChannelPool:
             await channel.close(None)
 
     async def _connect(self, channel: grpc.aio.Channel, address: str) -> None:
+        if channel.get_state() == grpc.ChannelConnectivity.READY:
+            return
+        # Not wait_for: up to Python 3.11 it may swallow a cancellation, and a request would run on without its client.
+        connecting = asyncio.ensure_future(_until_ready(channel))
         try:
-            await asyncio.wait_for(_until_ready(channel), self._config.connect_timeout_s)
-        except asyncio.TimeoutError:
-            raise Unreachable(f"{address}: no connection within {self._config.connect_timeout_s} s") from None
-        except Unreachable:
-            raise Unreachable(f"{address}: connection failed") from None
+            done, _ = await asyncio.wait({connecting}, timeout=self._config.connect_timeout_s)
+        finally:
+            connecting.cancel()
+        if not done:
+            raise Unreachable(f"{address}: no connection within {self._config.connect_timeout_s} s")
+        if not connecting.result():
+            raise Unreachable(f"{address}: connection failed")
 
 
-async def _until_ready(channel: grpc.aio.Channel) -> None:
+async def _until_ready(channel: grpc.aio.Channel) -> bool:
+    """False as soon as an attempt fails."""
     state = channel.get_state(try_to_connect=True)
     while state != grpc.ChannelConnectivity.READY:
         if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
-            raise Unreachable
+            return False
         await channel.wait_for_state_change(state)
         state = channel.get_state(try_to_connect=True)
+    return True

@@ -160,3 +160,23 @@ async def test_a_report_that_raises_does_not_end_the_link() -> None:
     broken = False
     await actor.next_calls(1)
     await link.stop()
+
+
+async def test_stop_ends_the_link_at_the_very_moment_of_an_answer() -> None:
+    actor = Actor()
+    link = FleetLink(actor.exchange, report, PERIOD_S)
+    await link.start()
+    stopping: list[asyncio.Task[None]] = []
+
+    async def answering_as_it_stops() -> bytes:
+        # Its first step comes after the answer is there and before the link has seen it.
+        asyncio.get_running_loop().call_soon(lambda: stopping.append(asyncio.create_task(link.stop())))
+        actor.fault = None
+        return encode(actor.fleet.budget(True))
+
+    actor.fault = answering_as_it_stops
+    await actor.next_calls(1)
+    await asyncio.wait_for(asyncio.gather(*stopping), 10)
+    num_calls = actor.num_calls
+    await asyncio.sleep(3 * PERIOD_S)
+    assert actor.num_calls == num_calls
