@@ -22,6 +22,7 @@ from ray import serve
 
 from orchestration.app import NAME, application
 from orchestration.config import FleetConfig
+from orchestration.machine import num_cores, wanted
 from orchestration.ports import check_port_free
 from orchestration.ray_auth import reread_environment, token_environment
 
@@ -138,10 +139,11 @@ class LocalFleet:
             }
         )
         reread_environment()
-        place = self._config.placement
+        share = wanted(self._config)
         ray.init(
             address="local",
-            num_cpus=max(2, os.cpu_count() or 1, round(place.target.num_cpus * place.target.replicas) + 1),
+            num_cpus=max(share.num_cpus, num_cores()),
+            resources=share.resources,
             object_store_memory=OBJECT_STORE_BYTES,
             include_dashboard=False,
             logging_level=logging.ERROR,

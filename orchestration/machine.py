@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import shutil
+from collections import Counter
+from dataclasses import dataclass
 
-from orchestration.config import FleetConfig
+from orchestration.config import FleetConfig, Placement
+from services.drafters.config import DrafterConfig
 
 
 def num_cores() -> int:
@@ -33,3 +37,22 @@ def fit(config: FleetConfig, cores: int, has_gpu: bool) -> FleetConfig:
         target = target.model_copy(update={"num_gpus": 1.0 / target.replicas})
     placement = config.placement.model_copy(update={"target": target})
     return config.model_copy(update={"engine": engine, "placement": placement})
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What all replicas together want of Ray."""
+
+    num_cpus: int
+    resources: dict[str, float]
+
+
+def wanted(config: FleetConfig) -> Wanted:
+    """One machine has to hold everything, so it offers what is asked: these are shares, not cores."""
+    place = config.placement
+    pools: list[Placement | DrafterConfig] = [place.target, place.gateway, place.router, *config.drafters.values()]
+    cpus = place.dcut_num_cpus + sum(pool.replicas * pool.num_cpus for pool in pools)
+    resources: Counter[str] = Counter()
+    for pool in pools:
+        resources.update({name: pool.replicas * amount for name, amount in pool.resources.items()})
+    return Wanted(math.ceil(cpus), dict(resources))

@@ -22,12 +22,20 @@ class ConfigError(ValueError):
     """Settings that do not make sense; the message names every one of them."""
 
 
-def load(path: Path | None, flags: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> FleetConfig:
-    """The settings of a YAML file, of DRAFTFLEET__SECTION__KEY variables and of dotted flags, later ones first.
+def load(
+    path: Path | None,
+    flags: Mapping[str, Any],
+    environment: Mapping[str, str] = os.environ,
+    *,
+    defaults: Mapping[str, Any] | None = None,
+) -> FleetConfig:
+    """The settings of a YAML file, of DRAFTFLEET__SECTION__KEY variables and of dotted flags, where later ones win.
 
-    Raises ConfigError.
+    `defaults`, dotted too, come before all of them. Raises ConfigError.
     """
     tree: Tree = {}
+    for name, value in (defaults or {}).items():
+        _put(tree, name.split("."), value)
     if path is not None:
         _merge(tree, _read_yaml(path))
     for name, text in sorted(environment.items()):
@@ -119,6 +127,8 @@ def _parse(name: str, text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
+        if not text.lstrip().startswith(("[", "{", "'", '"')):
+            return text  # such as the address "::"
         raise ConfigError(f"{name}: {text!r} is not a YAML value") from error
 
 

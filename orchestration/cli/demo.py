@@ -25,7 +25,7 @@ def demo(target: options.Target = None, config: options.ConfigFile = None, setti
         "model.target": target,
         "serve.http_port": http_port,
         "gateway.grpc_port": grpc_port,
-        "gateway.host": "127.0.0.1",
+        **options.LOCAL_DEFAULTS,
     }
     loaded = options.load_config(config, settings, flags)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

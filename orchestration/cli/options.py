@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestration.cli.failure import Failure
+
+if TYPE_CHECKING:
+    from orchestration.config import FleetConfig
 
 Target = Annotated[
     str | None, typer.Option("--target", "-t", help="'default', a model folder, a hub id or a .gguf file.")
@@ -33,13 +36,19 @@ Stats = Annotated[bool, typer.Option("--stats/--no-stats", help="Speed and accep
 DEFAULT_ADDRESS = "127.0.0.1:9000"
 
 
-def load_config(path: Path | None, settings: list[str] | None, flags: dict[str, Any]) -> Any:
-    """The FleetConfig of all sources; `flags` that are None were not given. Raises Failure."""
+# Without authentication nobody but this machine is let in, unless the user says so.
+LOCAL_DEFAULTS = {"gateway.host": "127.0.0.1", "serve.http_host": "127.0.0.1"}
+
+
+def load_config(
+    path: Path | None, settings: list[str] | None, flags: dict[str, Any], defaults: dict[str, Any] | None = None
+) -> FleetConfig:
+    """The settings of all sources; `flags` that are None were not given. Raises Failure."""
     from orchestration.sources import ConfigError, load, parse_flag
 
     try:
         given = dict(parse_flag(text) for text in settings or ())
         given.update({name: value for name, value in flags.items() if value is not None})
-        return load(path, given)
+        return load(path, given, defaults=defaults)
     except ConfigError as error:
         raise Failure(str(error)) from error

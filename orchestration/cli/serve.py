@@ -18,12 +18,21 @@ def serve(
     target: options.Target = None,
     http_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of the HTTP API [8000].")] = None,
     grpc_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of the gRPC API [9000].")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Interface of both APIs [127.0.0.1]; 0.0.0.0 lets the whole network in.")
+    ] = None,
     config: options.ConfigFile = None,
     settings: options.Settings = None,
 ) -> None:
     """Run the whole service on this machine until Ctrl-C."""
-    flags = {"model.target": target, "serve.http_port": http_port, "gateway.grpc_port": grpc_port}
-    loaded = options.load_config(config, settings, flags)
+    flags = {
+        "model.target": target,
+        "serve.http_port": http_port,
+        "gateway.grpc_port": grpc_port,
+        "serve.http_host": host,
+        "gateway.host": host,
+    }
+    loaded = options.load_config(config, settings, flags, options.LOCAL_DEFAULTS)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     # Before the replicas, so that one progress bar shows it and they find it ready.

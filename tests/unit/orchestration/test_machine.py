@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from orchestration.checks import check_cores, check_memory, check_port, check_python
-from orchestration.machine import fit, num_cores
+from orchestration.machine import fit, num_cores, wanted
 from orchestration.ports import PortTakenError, check_port_free, free_ports
 from orchestration.sources import load
 
@@ -28,6 +28,20 @@ def test_what_the_user_said_stays() -> None:
     assert (fitted.engine.threads, fitted.placement.target.num_gpus) == (3, 0.0)
     quarter = fit(load(None, {"placement.target.num_gpus": 0.25}, {}), cores=8, has_gpu=True)
     assert quarter.placement.target.num_gpus == 0.25
+
+
+def test_one_machine_offers_what_all_replicas_want() -> None:
+    flags = {
+        "placement.target": {"replicas": 2, "num_cpus": 1.5, "resources": {"big": 1}},
+        "placement.gateway.num_cpus": 0,
+        "placement.router.num_cpus": 0,
+        "placement.dcut_num_cpus": 0.25,
+        "drafters.lookup": {"replicas": 3, "num_cpus": 0.5, "resources": {"big": 0.5, "small": 1}},
+    }
+    share = wanted(load(None, flags, {}))
+    assert share.num_cpus == 5  # 3 + 0.25 + 1.5, rounded up
+    assert share.resources == {"big": 3.5, "small": 3}
+    assert wanted(load(None, {}, {})).num_cpus == 2
 
 
 def test_a_taken_port_is_told_before_anything_starts() -> None:

@@ -39,6 +39,13 @@ def test_later_sources_win(tmp_path: Path) -> None:
     assert config.gateway.grpc_port == 91
 
 
+def test_a_command_has_its_own_defaults() -> None:
+    own = {"gateway.host": "127.0.0.1", "gateway.grpc_port": 1}
+    config = load(None, {"gateway.grpc_port": 2}, {}, defaults=own)
+    assert (config.gateway.host, config.gateway.grpc_port) == ("127.0.0.1", 2)
+    assert load(None, {}, {"DRAFTFLEET__GATEWAY__HOST": "::"}, defaults=own).gateway.host == "::"
+
+
 def test_sections_merge_and_pools_are_named_by_their_key() -> None:
     config = load(
         None,
