@@ -36,10 +36,8 @@ class ChannelConfig(BaseModel):
             ("grpc.keepalive_time_ms", round(self.keepalive_s * 1000)),
             ("grpc.keepalive_timeout_ms", round(self.keepalive_timeout_s * 1000)),
             ("grpc.initial_reconnect_backoff_ms", 200),
-            (
-                "grpc.min_reconnect_backoff_ms",
-                round(self.connect_timeout_s * 1000),
-            ),  # also the longest one attempt takes
+            # The longest that one attempt takes, too; our own timeout comes first.
+            ("grpc.min_reconnect_backoff_ms", round(self.connect_timeout_s * 2000)),
             ("grpc.max_reconnect_backoff_ms", 2000),
             # A replica is dialled by its node's address; a proxy from the environment has no part in it.
             ("grpc.enable_http_proxy", 0),
