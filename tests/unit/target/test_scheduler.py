@@ -296,7 +296,7 @@ class Serving(RuleBasedStateMachine):
 
 
 TestServing = Serving.TestCase
-TestServing.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestServing.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 16])
