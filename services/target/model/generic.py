@@ -10,9 +10,10 @@ import torch
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
+from services.target.kernels.build import Kernels
 from services.target.kv.pool import KVPool
 from services.target.model.attention import Attention
-from services.target.model.matrix import Matrix, PlainMatrix
+from services.target.model.matrix import Matrix, PlainMatrix, make_matrix
 from services.target.model.row_plan import RowPlan
 from services.target.model.spec import ModelSpec
 from services.target.model.step import Pass, PassResult
@@ -72,19 +73,29 @@ AttentionMaskInterface.register(ATTENTION_NAME, _no_mask)
 
 
 class GenericDecoder:
-    def __init__(self, model: PreTrainedModel, spec: ModelSpec, attention: Attention, plan: RowPlan) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        spec: ModelSpec,
+        attention: Attention,
+        plan: RowPlan,
+        kernels: Kernels | None = None,
+    ) -> None:
         """`model` must have been loaded with attn_implementation=ATTENTION_NAME."""
         self.spec = spec
         self._model = model.eval()
         self._attention = attention
         self.plan = plan
         self._shapes: dict[tuple[int, int], Matrix] = {}
+        embedding = model.get_input_embeddings().weight
         for module in model.modules():
             if isinstance(module, nn.Linear):
-                # Not packed: the weight may be tied to one that is used otherwise.
-                matrix = PlainMatrix(module.weight.detach(), None if module.bias is None else module.bias.detach())
+                bias = None if module.bias is None else module.bias.detach()
+                matrix = make_matrix(module.weight.detach(), bias, kernels)
                 self._shapes.setdefault((matrix.out_features, matrix.in_features), matrix)
                 module.forward = self._product(matrix)  # type: ignore[method-assign, assignment]
+                if module.weight is not embedding and not isinstance(matrix, PlainMatrix):
+                    module.weight = nn.Parameter(module.weight.new_empty(0))  # the packed copy is enough
 
     def _product(self, matrix: Matrix) -> Callable[[torch.Tensor], torch.Tensor]:
         def forward(x: torch.Tensor) -> torch.Tensor:

@@ -89,7 +89,7 @@ def _build(
     except KeyError as error:  # of families that look the name up among their own
         raise ValueError(f"target: {config.model_type} does not let its attention be replaced ({error})") from error
     nn.Module.to(model, device)
-    decoder = GenericDecoder(model, spec, attention, RowPlan())
+    decoder = GenericDecoder(model, spec, attention, RowPlan(), _kernels(device, cache_dir))
     check_agreement(decoder, dtype, device)
     return decoder
 
