@@ -86,9 +86,9 @@ class LocalFleet:
             self.on_step("waiting until it answers")
             self._wait_ready()
         except Exception as error:
-            logs = self.logs
+            reasons = "".join(f"\n  {reason}" for reason in self._failures())
             self.stop(keep_logs=True)
-            raise StartupError(f"the service did not start: {error}\nlogs: {logs}") from error
+            raise StartupError(f"the service did not start: {error}{reasons}\nlogs: {self.logs}") from error
         except BaseException:
             self.stop()
             raise
@@ -158,6 +158,17 @@ class LocalFleet:
         serve.start(http_options={"host": options.http_host, "port": options.http_port})
         self._has_deployed = True
         serve.run(application(self._config), name=NAME, route_prefix="/")
+
+    def _failures(self) -> Iterator[str]:
+        """The last words of every deployment that did not come up."""
+        if not self._has_deployed:
+            return
+        with _logged("asking Serve for the reason"):
+            for name, deployment in serve.status().applications[NAME].deployments.items():
+                # The message ends with the traceback of the replica that failed.
+                lines = [line.strip() for line in deployment.message.splitlines() if line.strip()]
+                if lines and deployment.status != "HEALTHY":
+                    yield f"{name}: {lines[-1]}"
 
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + self._timeout_s

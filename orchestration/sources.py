@@ -124,12 +124,15 @@ def _read_yaml(path: Path) -> Tree:
 
 
 def _parse(name: str, text: str) -> Any:
+    """A YAML value on one line; what would be YAML's block style is plain text, such as the address "::"."""
+    is_flow = text.lstrip().startswith(("[", "{", "'", '"'))
     try:
-        return yaml.safe_load(text)
+        value = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        if not text.lstrip().startswith(("[", "{", "'", '"')):
-            return text  # such as the address "::"
+        if not is_flow:
+            return text
         raise ConfigError(f"{name}: {text!r} is not a YAML value") from error
+    return text if isinstance(value, (dict, list)) and not is_flow else value
 
 
 def _put(tree: Tree, path: Sequence[str], value: Any) -> None:

@@ -15,6 +15,13 @@ from services.models.progress import OnProgress, silent
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "*.tiktoken")
+_PARTS = (
+    (("config.json",), "config.json"),
+    (("*.safetensors",), "weights as *.safetensors"),
+    (_TOKENIZERS, "tokenizer, such as tokenizer.json"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
@@ -48,9 +55,9 @@ def resolve(target: str, cache_dir: Path | None = None, on_progress: OnProgress 
 
 
 def check_folder(folder: Path) -> None:
-    """Raises ValueError when `folder` lacks a config or safetensors weights."""
-    for pattern, what in (("config.json", "config.json"), ("*.safetensors", "weights as *.safetensors")):
-        if not any(folder.glob(pattern)):
+    """Raises ValueError when `folder` lacks a config, safetensors weights or a tokenizer."""
+    for patterns, what in _PARTS:
+        if not any(any(folder.glob(pattern)) for pattern in patterns):
             raise ValueError(f"target: {folder} is not a model folder in transformers format; it has no {what}")
 
 

@@ -23,6 +23,9 @@ def test_a_folder_is_taken_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no weights as \*\.safetensors"):
         resolve(str(folder))
     (folder / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match="has no tokenizer"):
+        resolve(str(folder))
+    (folder / "tokenizer.json").write_text("{}")
     found = resolve(str(folder))
     assert (found.path, found.name) == (folder, "my-model")
 

@@ -117,6 +117,8 @@ def test_flags_are_read_as_yaml() -> None:
     assert parse_flag("a=x=y") == ("a", "x=y")
     assert parse_flag("a={b: [1, 2]}") == ("a", {"b": [1, 2]})
     assert parse_flag("a=") == ("a", None)
+    assert parse_flag("a=b: c") == ("a", "b: c")
+    assert parse_flag("a=%x") == ("a", "%x")
     for wrong in ("a", "=3", "a=[1"):
         with pytest.raises(ConfigError):
             parse_flag(wrong)
