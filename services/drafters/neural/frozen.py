@@ -105,7 +105,9 @@ class Vocabulary(nn.Module):
 
     def logits(self, y: torch.Tensor) -> torch.Tensor:
         """[..., hidden] -> [..., V'], over draft ids."""
-        return nn.functional.linear(y, self.head_UD.to(y.dtype))
+        # As one matrix: of a batch of views torch would copy the head for each.
+        flat = nn.functional.linear(y.reshape(-1, y.shape[-1]), self.head_UD.to(y.dtype))
+        return flat.view(*y.shape[:-1], flat.shape[-1])
 
 
 def check_d2t(d2t: torch.Tensor, vocabulary: int) -> None:
