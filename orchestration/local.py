@@ -23,7 +23,7 @@ from ray import serve
 from orchestration.app import NAME, application
 from orchestration.config import FleetConfig
 from orchestration.machine import num_cores, wanted
-from orchestration.ports import check_port_free
+from orchestration.ports import check_ports_free
 from orchestration.ray_auth import reread_environment, token_environment
 
 _log = logging.getLogger(__name__)
@@ -76,8 +76,7 @@ class LocalFleet:
 
     def start(self) -> None:
         """Returns when /readyz answers 200. Raises StartupError or PortTakenError, with nothing left running."""
-        check_port_free("serve.http_port", self._config.serve.http_host, self._config.serve.http_port)
-        check_port_free("gateway.grpc_port", self._config.gateway.host, self._config.gateway.grpc_port)
+        check_ports_free(self._config)
         try:
             self.on_step("starting Ray")
             self._start_ray()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 
+from orchestration.config import FleetConfig
+
 
 class PortTakenError(OSError):
     """Another process listens there; the message names the setting and how to choose another."""
@@ -21,6 +23,12 @@ def check_port_free(setting: str, host: str, port: int) -> None:
             raise PortTakenError(
                 f"{setting}: port {port} of {host} cannot be used ({error.strerror}); choose another one"
             ) from error
+
+
+def check_ports_free(config: FleetConfig) -> None:
+    """Raises PortTakenError when a public port of the service is taken on this machine."""
+    check_port_free("serve.http_port", config.serve.http_host, config.serve.http_port)
+    check_port_free("gateway.grpc_port", config.gateway.host, config.gateway.grpc_port)
 
 
 def free_ports(count: int) -> list[int]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import signal
 import time
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestration.cli import options
 from orchestration.cli.console import err, fetch_model, out, steps
 from orchestration.cli.failure import Failure
+
+if TYPE_CHECKING:
+    from orchestration.config import FleetConfig
 
 
 def serve(
@@ -33,6 +36,7 @@ def serve(
         "gateway.host": host,
     }
     loaded = options.load_config(config, settings, flags, options.LOCAL_DEFAULTS)
+    _check_ports(loaded)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     # Before the replicas, so that one progress bar shows it and they find it ready.
@@ -40,14 +44,13 @@ def serve(
 
     from orchestration.local import LocalFleet, StartupError
     from orchestration.machine import fit, has_nvidia_gpu, num_cores
-    from orchestration.ports import PortTakenError
 
     started = time.monotonic()
     try:
         with steps("starting") as step:
             fleet = LocalFleet(fit(loaded, num_cores(), has_nvidia_gpu()), on_step=step)
             fleet.start()
-    except (PortTakenError, StartupError) as error:
+    except StartupError as error:
         raise Failure(str(error)) from error
     has_died = False
     try:
@@ -63,6 +66,15 @@ def serve(
     if has_died:
         raise Failure(f"Ray has ended by itself; its logs are in {fleet.logs}")
     err.print("stopped")
+
+
+def _check_ports(config: FleetConfig) -> None:
+    from orchestration.ports import PortTakenError, check_ports_free
+
+    try:
+        check_ports_free(config)
+    except PortTakenError as error:
+        raise Failure(str(error)) from error
 
 
 def _ready_line(http_url: str, grpc_address: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,15 @@ def test_the_doctor_looks_at_this_machine() -> None:
 def test_a_wrong_target_stops_serve_before_anything_starts() -> None:
     said = run("serve", "--target", "./no-such-model", expect=1).stderr
     assert "it must be 'default', a folder in transformers format" in " ".join(said.split())
+
+
+def test_a_taken_port_stops_serve_before_anything_starts() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        said = " ".join(run("serve", "--http-port", str(port), expect=1).stderr.split())
+    assert f"serve.http_port: port {port} of 127.0.0.1 cannot be used" in said
 
 
 def test_models_of_an_empty_cache(tmp_path: Path) -> None:
