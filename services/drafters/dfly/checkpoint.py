@@ -85,7 +85,7 @@ def _sizes(config: DflyConfig) -> dict[str, Any]:
 
 def _public_config(raw: dict[str, Any], tensors: dict[str, torch.Tensor]) -> DflyConfig:
     nested = raw.get("dflash_config") or {}
-    layer_ids = raw.get("target_layer_ids") or nested.get("target_layer_ids")
+    layer_ids: Any = raw.get("target_layer_ids") or nested.get("target_layer_ids")
     mask = raw.get("mask_token_id", nested.get("mask_token_id"))
     for key, value in (
         ("target_layer_ids", layer_ids),

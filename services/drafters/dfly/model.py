@@ -36,7 +36,8 @@ class HiddenCorrection(FeedForward):
     def correct(self, hidden: torch.Tensor, previous: torch.Tensor) -> torch.Tensor:
         """hidden, previous (embedding of the token before): [..., D]."""
         z = torch.cat((self.hidden_norm(hidden), self.embed_norm(previous.to(hidden.dtype))), -1)
-        return hidden + self(z)
+        change: torch.Tensor = self(z)
+        return hidden + change
 
 
 class DflyModel(nn.Module):
@@ -57,11 +58,11 @@ class DflyModel(nn.Module):
     def start_from(self, target: TargetFolder) -> None:
         """Takes the target's last layers, its final norm, W_fc = the mean of the captured outputs."""
         first = target.config.num_hidden_layers - len(self.layers)
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.decoder_layers()):
             layer.load_state_dict(target.layer(first + index))
         # Context bypasses each layer's own input norm.
-        norms = [layer.input_layernorm.weight for layer in self.layers]
-        self.context_norm.weight.copy_(torch.stack(norms).mean(0))
+        norms = torch.stack([layer.input_layernorm.weight.data for layer in self.decoder_layers()])
+        self.context_norm.weight.copy_(norms.mean(0))
         self.final_norm.weight.copy_(target.final_norm())
         count = len(self.config.target_layer_ids)
         self.context_proj.weight.copy_(torch.cat([torch.eye(self.config.hidden_size) / count] * count, 1))
@@ -98,7 +99,7 @@ class DflyModel(nn.Module):
         visible = self._visible(anchors_BA, documents_BS, positions_BS)
         x = self.block_input(tokens_BS.gather(1, anchors_BA)).to(features_BSTD.dtype).flatten(1, 2)  # [B, A N, D]
         common_BSD = self.context_proj(features_BSTD.flatten(2))
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.decoder_layers()):
             attention = layer.self_attn
             context_k, context_v = attention.keys_values(self.context(index, common_BSD, features_BSTD), context_angles)
             normed = layer.input_layernorm(x)
@@ -116,6 +117,9 @@ class DflyModel(nn.Module):
         before = (anchors_BA[..., None] + slots_N[:-1]).clamp_(max=tokens_BS.shape[1] - 1)
         previous = self.vocabulary.embed(tokens_BS.gather(1, before.flatten(1))).unflatten(1, (anchors, size - 1))
         return hidden, self.hidden_correction.correct(hidden, previous)
+
+    def decoder_layers(self) -> list[DecoderLayer]:
+        return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
 
     def context(self, layer: int, common: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """g of one layer: common [..., D] is W_fc of the features [..., T, D]."""
