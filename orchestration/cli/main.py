@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration.cli import chat, config, demo, doctor, generate, models, serve, status
+from orchestration.cli import chat, config, demo, doctor, generate, models, serve, status, train
 from orchestration.cli.console import err
 from orchestration.cli.failure import Failure
 
@@ -23,6 +23,7 @@ for command in (serve.serve, demo.demo, generate.generate, chat.chat, status.sta
     app.command()(command)
 app.add_typer(models.app, name="models")
 app.add_typer(config.app, name="config")
+app.add_typer(train.app, name="train")
 
 
 def _version(wanted: bool) -> None:

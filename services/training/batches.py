@@ -1,0 +1,174 @@
+"""Packs captured documents into rows, in an order that a seed and a counter decide."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from services.training.capture.shards import Captured, CapturedDocuments
+
+PADDING = -2  # document number of rows' ends
+_AHEAD = 3  # batches read before they are needed
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """B rows of S tokens; the teacher's tokens as draft ids, -1 where they cannot be drafted.
+
+    `labels_BS` are the tokens as draft ids. Documents are numbered within the batch.
+    """
+
+    tokens_BS: torch.Tensor
+    labels_BS: torch.Tensor
+    documents_BS: torch.Tensor
+    positions_BS: torch.Tensor
+    supervised_BS: torch.Tensor
+    hidden_BSD: torch.Tensor
+    features_BSTD: torch.Tensor | None
+    top_ids_BSK: torch.Tensor
+    top_logprobs_BSK: torch.Tensor
+    num_tokens: int
+
+    def to(self, device: torch.device) -> Batch:
+        moved = {
+            name: value.to(device, non_blocking=True)
+            for name in self.__slots__
+            if isinstance(value := getattr(self, name), torch.Tensor)
+        }
+        return replace(self, **moved)
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where reading stands: the next document of an epoch's order."""
+
+    epoch: int = 0
+    next: int = 0
+
+
+class Packer:
+    """Batches of `rows` rows; with several workers each takes its own share of the documents."""
+
+    def __init__(
+        self,
+        documents: CapturedDocuments,
+        chosen: Sequence[int],
+        d2t: torch.Tensor,
+        rows: int,
+        row_tokens: int,
+        seed: int,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        self._documents = documents
+        self._chosen = list(chosen)[rank::world]
+        self._rows, self._row_tokens, self._seed = rows, row_tokens, seed
+        self._t2d = torch.full((documents.info.vocabulary,), -1)
+        self._t2d[d2t] = torch.arange(d2t.numel())
+        if not self._chosen:
+            raise ValueError("captured documents: fewer than there are workers")
+        self._orders: dict[int, list[int]] = {}
+
+    def take(self, cursor: Cursor) -> tuple[Batch, Cursor]:
+        """The batch at a cursor, and the cursor after it."""
+        rows: list[list[Captured]] = [[] for _ in range(self._rows)]
+        free = [self._row_tokens] * self._rows
+        while True:
+            index = self._order(cursor.epoch)[cursor.next]
+            length = min(self._documents.lengths[index], self._row_tokens)
+            fitting = [row for row in range(self._rows) if free[row] >= length]
+            if not fitting:
+                return self._pack(rows), cursor
+            row = min(fitting, key=lambda r: free[r])
+            rows[row].append(self._documents[index])
+            free[row] -= length
+            at = cursor.next + 1
+            cursor = Cursor(cursor.epoch + 1, 0) if at == len(self._chosen) else Cursor(cursor.epoch, at)
+
+    def once(self) -> Iterator[Batch]:
+        """Every document one time, unshuffled; for evaluation."""
+        group: list[Captured] = []
+        for index in self._chosen:
+            group.append(self._documents[index])
+            if len(group) == self._rows:
+                yield self._pack([[document] for document in group])
+                group = []
+        if group:
+            yield self._pack([[document] for document in group])
+
+    def _order(self, epoch: int) -> list[int]:
+        if epoch not in self._orders:
+            order = list(self._chosen)
+            random.Random(f"{self._seed}/{epoch}").shuffle(order)
+            self._orders = {epoch: order}
+        return self._orders[epoch]
+
+    def _pack(self, rows: list[list[Captured]]) -> Batch:
+        size, info = self._row_tokens, self._documents.info
+        shape = (len(rows), size)
+        tokens, documents = torch.zeros(shape, dtype=torch.int64), torch.full(shape, PADDING)
+        positions, supervised = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.bool)
+        hidden = torch.zeros(*shape, info.hidden_size, dtype=torch.bfloat16)
+        with_features = rows[0][0].features_STD is not None
+        features = (
+            torch.zeros(*shape, len(info.layers), info.hidden_size, dtype=torch.bfloat16) if with_features else None
+        )
+        top_ids = torch.zeros(*shape, info.top_tokens, dtype=torch.int64)
+        top_logprobs = torch.full((*shape, info.top_tokens), -torch.inf)
+        number = 0
+        for row, members in enumerate(rows):
+            start = 0
+            for member in members:
+                count = min(len(member), size)
+                at, own = (row, slice(start, start + count)), slice(0, count)
+                tokens[at], documents[at] = member.tokens_S[own], number
+                positions[at] = torch.arange(count)
+                supervised[at] = member.supervised_S[own]
+                hidden[at] = member.hidden_SD[own]
+                if features is not None and member.features_STD is not None:
+                    features[at] = member.features_STD[own]
+                top_ids[at], top_logprobs[at] = member.top_ids_SK[own], member.top_logprobs_SK[own]
+                start, number = start + count, number + 1
+        num_tokens = int((documents != PADDING).sum())
+        return Batch(
+            tokens, self._t2d[tokens], documents, positions, supervised, hidden, features, self._t2d[top_ids],
+            top_logprobs, num_tokens,
+        )  # fmt: skip
+
+
+class Prefetcher:
+    """Reads a few batches ahead in a thread of its own."""
+
+    def __init__(self, packer: Packer, cursor: Cursor) -> None:
+        self._packer = packer
+        self._ready: queue.Queue[tuple[Batch, Cursor] | Exception] = queue.Queue(_AHEAD)
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(cursor,), name="batches", daemon=True)
+        self._thread.start()
+
+    def next(self) -> tuple[Batch, Cursor]:
+        item = self._ready.get()
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    def stop(self) -> None:
+        self._is_stopping.set()
+        while self._thread.is_alive():
+            with_room = not self._ready.empty()
+            if with_room:
+                self._ready.get_nowait()
+            self._thread.join(0.01)
+
+    def _run(self, cursor: Cursor) -> None:
+        try:
+            while not self._is_stopping.is_set():
+                batch, cursor = self._packer.take(cursor)
+                self._ready.put((batch, cursor))
+        except Exception as error:  # raised where the batch is wanted
+            self._ready.put(error)
