@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ RecipeOption = Annotated[str, typer.Option("--recipe", "-r", help="A recipe's na
 FolderOption = Annotated[Path, typer.Option("--folder", "-f", help="Where the run's data and drafters lie.")]
 KindOption = Annotated[str, typer.Option("--kind", "-k", help="mtp or dfly.")]
 _FOLDER = Path("runs/default")
+_KINDS = ["mtp", "dfly"]
 
 
 @app.command()
@@ -59,7 +61,7 @@ def fit(
     kind: KindOption,
     recipe: RecipeOption = "laptop",
     folder: FolderOption = _FOLDER,
-    workers: Annotated[int, typer.Option(min=1, help="Ray Train workers; 1 runs in this process.")] = 1,
+    workers: Annotated[int, typer.Option(min=0, help="Ray Train workers; 0 trains in this process.")] = 0,
     tensorboard: Annotated[bool, typer.Option(help="Also write TensorBoard events.")] = False,
 ) -> None:
     """Train a drafter; goes on from its newest checkpoint."""
@@ -68,11 +70,11 @@ def fit(
 
     run, chosen = _run(recipe, folder), _kind(kind)
     config = run.recipe.mtp if chosen == "mtp" else run.recipe.dfly
-    if workers > 1:
+    if workers:
         from services.training.distributed import fit_with_ray
 
         with _failures():
-            fit_with_ray(run, chosen, workers)
+            fit_with_ray(run.recipe, folder, run.model, chosen, workers)
         return
     events = _events(run.folder / chosen / "events") if tensorboard else None
     with _graceful() as is_stopped, _bar(f"training {chosen}", config.steps) as show, _failures():
@@ -90,6 +92,37 @@ def fit(
         except TrainingDiverged as error:
             raise Failure(str(error)) from error
     out.print(f"drafter: {run.drafter(chosen)}")
+
+
+@app.command("eval")
+def evaluate(
+    recipe: RecipeOption = "laptop",
+    folder: FolderOption = _FOLDER,
+    kinds: Annotated[list[str], typer.Option("--kind", "-k", help="mtp, dfly or lookup; may be repeated.")] = _KINDS,
+    weights: Annotated[
+        Path | None, typer.Option(help="Folder that holds mtp/ and dfly/; otherwise the run's own drafters.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder for table, JSON and plot; otherwise the run's.")] = None,
+) -> None:
+    """Measure accepted lengths through the real verification path, greedy and at temperature 1."""
+    from orchestration.acceptance import evaluate_all
+    from services.training.evaluation.plot import plot_acceptance
+    from services.training.evaluation.report import as_json, as_markdown
+
+    run = _run(recipe, folder)
+    with _failures():
+        results, conditions = evaluate_all(run, kinds, weights, lambda text: err.print(text))
+    place = output or folder / "evaluation"
+    place.mkdir(parents=True, exist_ok=True)
+    table = as_markdown(results, conditions)
+    (place / "table.md").write_text(table)
+    (place / "results.json").write_text(json.dumps(as_json(results, conditions), indent=1) + "\n")
+    try:
+        plot_acceptance(results, place / "acceptance.png")
+    except ImportError:
+        err.print("no plot: matplotlib is not installed (pip install matplotlib)")
+    out.print(table, markup=False)
+    out.print(f"written to {place}")
 
 
 def _run(recipe: str, folder: Path) -> Run:
@@ -111,9 +144,9 @@ def _kind(name: str):  # type: ignore[no-untyped-def]
 
 def _events(folder: Path):  # type: ignore[no-untyped-def]
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        from tensorboardX import SummaryWriter
     except ImportError as error:
-        raise Failure("tensorboard is not installed; run: pip install tensorboard") from error
+        raise Failure("tensorboardX is not installed; run: pip install 'draftfleet[training]'") from error
     return SummaryWriter(str(folder))
 
 

@@ -78,6 +78,8 @@ class Packer:
         """The batch at a cursor, and the cursor after it."""
         rows: list[list[Captured]] = [[] for _ in range(self._rows)]
         free = [self._row_tokens] * self._rows
+        # Another worker's cursor, after a resume, may lie past the end of a share that is one shorter.
+        cursor = Cursor(cursor.epoch, min(cursor.next, len(self._chosen) - 1))
         while True:
             index = self._order(cursor.epoch)[cursor.next]
             length = min(self._documents.lengths[index], self._row_tokens)
