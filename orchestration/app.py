@@ -5,6 +5,7 @@ serve run orchestration.app:build engine.max_sequences=8
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,13 @@ from orchestration.sources import load, parse_flag
 from services.dcut.deployment import DcutActor
 from services.drafters.config import DrafterConfig
 from services.drafters.deployment import DrafterDeployment
+from services.drafters.neural.shipped import shipped_weights, target_name
+from services.drafters.registry import kind_of
 from services.gateway.deployment import GatewayDeployment
 from services.router.deployment import RouterDeployment
 from services.target.deployment import TargetDeployment
+
+_log = logging.getLogger(__name__)
 
 NAME = "draftfleet"
 
@@ -64,8 +69,7 @@ def application(config: FleetConfig) -> Application:
         _deployment(DrafterDeployment)
         .options(name=f"Drafter-{kind}", **_options(config.serve, _placement(pool), pool.threads))
         .bind(_plain(pool), model, dcut)
-        for kind, pool in config.drafters.items()
-        if pool.replicas
+        for kind, pool in startable_pools(config).items()
     ]
     router = (
         _deployment(RouterDeployment)
@@ -77,6 +81,22 @@ def application(config: FleetConfig) -> Application:
         .options(name="Gateway", **_options(config.serve, place.gateway, threads=1))
         .bind(_plain(config.gateway), model, dcut, router)
     )
+
+
+def startable_pools(config: FleetConfig) -> dict[str, DrafterConfig]:
+    """The drafter pools that have replicas, and weights where their kind needs some."""
+    name = target_name(config.model.target)
+    folder = Path(config.model.target).expanduser()
+    pools = {}
+    for kind, pool in config.drafters.items():
+        if not pool.replicas:
+            continue
+        is_missing = kind_of(pool).has_weights and pool.neural.weights is None
+        if is_missing and shipped_weights(kind, name, folder if folder.is_dir() else None) is None:
+            _log.warning("drafter %s is not started: it has no weights for %s", kind, name)
+            continue
+        pools[kind] = pool
+    return pools
 
 
 def _placement(pool: DrafterConfig) -> Placement:

@@ -65,8 +65,13 @@ class FleetConfig(BaseModel):
     model: ModelConfig = Field(default=ModelConfig(), description="The target model.")
     engine: EngineConfig = Field(default=EngineConfig(), description="The engine of a target replica.")
     drafters: dict[str, DrafterConfig] = Field(
-        default_factory=lambda: {"lookup": DrafterConfig(kind="lookup")},
-        description="Drafter pools by kind; an empty mapping leaves the targets to draft for themselves.",
+        default_factory=lambda: {
+            "lookup": DrafterConfig(kind="lookup"),
+            "mtp": DrafterConfig(kind="mtp", num_cpus=0.1),
+            "dfly": DrafterConfig(kind="dfly", num_cpus=0.1),
+        },
+        description="Drafter pools by kind; those without weights for the target are left out. An empty mapping "
+        "leaves the targets to draft for themselves.",
     )
     gateway: GatewayConfig = Field(default=GatewayConfig(), description="The public doors.")
     router: RouterConfig = Field(default=RouterConfig(), description="The choice of drafters.")

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 
 from services.drafters.config import DrafterConfig
 from services.drafters.drafter import Drafter, Extension, Opening, Proposal, Question, Traits
-from services.drafters.registry import kind_of
+from services.drafters.registry import Target, kind_of
 from services.drafters.server import DrafterServer
+from services.models.cache import cache_root
+from services.models.source import resolve
 
 PAYLOAD_HIDDEN = 4096
 
@@ -52,10 +54,19 @@ def main() -> None:
     parser.add_argument("--payload", action="store_true", help="take in hidden states instead of drafting for real")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--target", default="default", help="the target, for kinds with weights")
     arguments = parser.parse_args()
     config = DrafterConfig.model_validate_json(arguments.config)
-    drafter: Drafter = PayloadDrafter(config) if arguments.payload else kind_of(config).build(config)
+    drafter: Drafter = PayloadDrafter(config) if arguments.payload else build(config, arguments.target)
     asyncio.run(serve(config, drafter, arguments.host, arguments.port))
+
+
+def build(config: DrafterConfig, target_name: str) -> Drafter:
+    kind = kind_of(config)
+    if not kind.has_weights:
+        return kind.build(config)
+    folder = resolve(target_name)
+    return kind.build(config, Target(folder.path, folder.name, cache_root()))
 
 
 if __name__ == "__main__":

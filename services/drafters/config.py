@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.drafters.lookup.config import LookupConfig
+from services.drafters.neural.settings import NeuralSettings
 from services.requests.speculation import MAX_DRAFT_TOKENS
 
 
@@ -85,3 +86,4 @@ class DrafterConfig(BaseModel):
     sessions: SessionLimits = Field(default=SessionLimits(), description="Session bounds.")
     wire: WireLimits = Field(default=WireLimits(), description="Message bounds.")
     lookup: LookupConfig = Field(default=LookupConfig(), description="Settings of the kind lookup.")
+    neural: NeuralSettings = Field(default=NeuralSettings(), description="Settings of the kinds mtp and dfly.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import os
 from typing import Any
@@ -13,8 +14,11 @@ from ray.serve.handle import DeploymentHandle
 from services.dcut.link import FleetLink
 from services.dcut.messages import Report
 from services.drafters.config import DrafterConfig
-from services.drafters.registry import kind_of
+from services.drafters.registry import Target, kind_of
 from services.drafters.server import DrafterServer
+from services.models.cache import cache_root
+from services.models.config import ModelConfig
+from services.models.source import resolve
 
 
 @serve.deployment
@@ -24,10 +28,6 @@ class DrafterDeployment:
     async def __init__(self, config: dict[str, Any], model: dict[str, Any], dcut: DeploymentHandle[Any]) -> None:  # type: ignore[misc]  # Serve awaits it
         self._config = DrafterConfig.model_validate(config)
         kind = kind_of(self._config)
-        if kind.needs_torch:
-            import torch
-
-            torch.set_num_threads(self._config.threads)
         self._replica = serve.get_replica_context().replica_id.unique_id
         self._node = ray.get_runtime_context().get_node_id()
         report = dcut.report.options(_by_reference=False)
@@ -36,7 +36,16 @@ class DrafterDeployment:
             reply: bytes = await report.remote(data)
             return reply
 
-        self._server = DrafterServer(self._config, kind.build(self._config), self._replica)
+        target = None
+        if kind.has_weights:
+            import torch
+
+            torch.set_num_threads(self._config.threads)
+            source = ModelConfig.model_validate(model)
+            folder = await asyncio.to_thread(resolve, source.target, source.cache_dir)
+            target = Target(folder.path, folder.name, cache_root(source.cache_dir))
+        drafter = await asyncio.to_thread(kind.build, self._config, target)
+        self._server = DrafterServer(self._config, drafter, self._replica)
         await self._server.start(ray.util.get_node_ip_address())
         self._link = FleetLink(exchange, self._report, self._config.report_period_s)
         await self._link.start()  # only now has it an address to report

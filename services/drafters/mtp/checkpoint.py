@@ -70,11 +70,9 @@ def _from_public(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         raise ValueError(f"weights: there must be one {_ANCHOR}; there are {len(prefixes)}")
     found: dict[str, torch.Tensor] = {}
     for name, tensor in tensors.items():
-        inner = name.removeprefix(prefixes[0])
-        if not name.startswith(prefixes[0]) or inner.endswith(_NOT_OURS) or inner.startswith(("layers.", "norm.")):
-            if not inner.startswith("layers.0."):
-                continue
-            inner = inner.removeprefix("layers.0.")
+        if not name.startswith(prefixes[0]) or name.endswith(_NOT_OURS):
+            continue
+        inner = name.removeprefix(prefixes[0]).removeprefix("layers.0.")
         if inner == "shared_head.norm.weight":
             inner = "final_layernorm.weight"
         found[inner if inner in _OUTER else f"layer.{inner}"] = tensor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import pickle
 import re
 import shutil
 from collections.abc import Iterable, Mapping
@@ -83,7 +84,10 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     if found:
         return found
     for file in sorted(folder.glob("*.bin")):
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        try:
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise ValueError(f"weights: {file} cannot be read without running code that it holds") from error
         if not isinstance(content, dict):
             raise ValueError(f"weights: {file} holds no tensors by name")
         found.update((name, value) for name, value in content.items() if isinstance(value, torch.Tensor))

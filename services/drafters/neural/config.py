@@ -30,6 +30,9 @@ class DecoderConfig(BaseModel):
     max_position_embeddings: int = Field(
         default=8192, ge=32, le=1 << 22, description="Positions at and past it are not drafted."
     )
+    target_fingerprint: str = Field(
+        default="", max_length=64, description="Tells the target it was trained for; see fingerprint.py."
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> DecoderConfig:

@@ -12,6 +12,8 @@ from safetensors import safe_open
 from torch import nn
 from transformers import AutoConfig, PretrainedConfig
 
+from services.drafters.neural.fingerprint import fingerprint
+
 
 @dataclass(frozen=True, slots=True)
 class TargetParts:
@@ -28,6 +30,7 @@ class TargetFolder:
     """
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.config: PretrainedConfig = AutoConfig.from_pretrained(folder).get_text_config()
         self._file_of = _index(folder)
         if not self._file_of:
@@ -62,8 +65,6 @@ class TargetFolder:
         config = self.config
         heads = config.num_attention_heads
         parameters = config.rope_parameters
-        if parameters.get("rope_type", "default") not in ("default", "linear", "dynamic", "yarn", "llama3", "longrope"):
-            raise ValueError(f"target: rope_type {parameters.get('rope_type')!r} is not known")
         layer = f"model.layers.{config.num_hidden_layers - 1}.self_attn."
         return {
             "hidden_size": config.hidden_size,
@@ -77,6 +78,7 @@ class TargetFolder:
             "attention_bias": layer + "q_proj.bias" in self._file_of,
             "vocab_size": config.vocab_size,
             "max_position_embeddings": config.max_position_embeddings,
+            "target_fingerprint": fingerprint(self.folder),
         }
 
 

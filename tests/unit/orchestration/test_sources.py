@@ -18,11 +18,11 @@ def write(path: Path, tree: dict[str, Any]) -> Path:
     return path
 
 
-def test_defaults_serve_the_default_model_with_lookup() -> None:
+def test_defaults_serve_the_default_model_with_every_drafter() -> None:
     config = load(None, {}, {})
     assert config == FleetConfig()
     assert config.model.target == "default"
-    assert list(config.drafters) == ["lookup"]
+    assert list(config.drafters) == ["lookup", "mtp", "dfly"]
     assert (config.serve.http_port, config.gateway.grpc_port) == (8000, 9000)
 
 
