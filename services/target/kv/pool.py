@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import torch
 
 from services.target.model.spec import BLOCK, ModelSpec
@@ -20,9 +23,16 @@ class KVPool:
             raise ValueError(f"num_blocks: {num_blocks} is out of range; it must be at least 1")
         self.num_blocks = num_blocks
         shape = (spec.layers, num_blocks, spec.kv_heads)
-        self.keys_LBKDP = torch.zeros(*shape, spec.head_dim, BLOCK, dtype=dtype, device=device)
-        self.values_LBKPD = torch.zeros(*shape, BLOCK, spec.head_dim, dtype=dtype, device=device)
+        self.keys_LBKDP = _zeros((*shape, spec.head_dim, BLOCK), dtype, device)
+        self.values_LBKPD = _zeros((*shape, BLOCK, spec.head_dim), dtype, device)
 
     @staticmethod
     def bytes_per_block(spec: ModelSpec, dtype: torch.dtype) -> int:
         return 2 * spec.layers * spec.kv_heads * spec.head_dim * BLOCK * dtype.itemsize
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """On a CPU through numpy, whose zeros are pages that the system gives when they are touched."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(shape)

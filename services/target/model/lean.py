@@ -39,6 +39,27 @@ class _Layer:
     rotary: Rotary
 
 
+class _Taken:
+    """The tensors of a checkpoint, and which of them nobody has asked for yet."""
+
+    def __init__(self, weights: Mapping[str, torch.Tensor]) -> None:
+        self._weights = weights
+        self.left = set(weights)
+
+    def need(self, name: str) -> torch.Tensor:
+        tensor = self.find(name)
+        if tensor is None:
+            raise ValueError(f"target: the checkpoint lacks {name}")
+        return tensor
+
+    def find(self, name: str) -> torch.Tensor | None:
+        self.ignore(name)
+        return self._weights.get(name)
+
+    def ignore(self, name: str) -> None:
+        self.left.discard(name)
+
+
 class LeanDecoder:
     def __init__(
         self,
@@ -63,42 +84,36 @@ class LeanDecoder:
         self._eps = config.rms_norm_eps
         self._scale = spec.head_dim**-0.5
         self._kernels = kernels
-        left = dict(weights)
-
-        def take(name: str) -> torch.Tensor:
-            if name not in left:
-                raise ValueError(f"target: the checkpoint lacks {name}")
-            return left.pop(name)
-
-        self.embedding_VD = take("model.embed_tokens.weight")
-        self.final_norm_D = take("model.norm.weight")
+        taken = _Taken(weights)
+        self.embedding_VD = taken.need("model.embed_tokens.weight")
+        self.final_norm_D = taken.need("model.norm.weight")
         if config.tie_word_embeddings:
-            left.pop("lm_head.weight", None)
+            taken.ignore("lm_head.weight")
             self.head = self._matrix(self.embedding_VD)
         else:
-            self.head = self._matrix(take("lm_head.weight"))
+            self.head = self._matrix(taken.need("lm_head.weight"))
         cosine_PR, sine_PR = _rotary_tables(config, spec, self.embedding_VD.device)
-        self._layers = [self._build_layer(i, left, take, cosine_PR, sine_PR) for i in range(spec.layers)]
-        unknown = [name for name in left if not name.endswith("rotary_emb.inv_freq")]
+        self._layers = [self._build_layer(i, taken, cosine_PR, sine_PR) for i in range(spec.layers)]
+        unknown = [name for name in taken.left if not name.endswith("rotary_emb.inv_freq")]
         if unknown:
-            raise ValueError(f"target: the checkpoint has tensors that this family does not use: {unknown[:5]}")
+            raise ValueError(f"target: the checkpoint has tensors that this family does not use: {sorted(unknown)[:5]}")
 
-    def _build_layer(self, index, left, take, cosine_PR, sine_PR) -> _Layer:  # type: ignore[no-untyped-def]
+    def _build_layer(self, index: int, taken: _Taken, cosine_PR: torch.Tensor, sine_PR: torch.Tensor) -> _Layer:
         prefix = f"model.layers.{index}."
         attention = prefix + "self_attn."
-        biases = [left.pop(f"{attention}{p}_proj.bias", None) for p in "qkv"]
-        norms = [left.pop(f"{attention}{p}_norm.weight", None) for p in "qk"]
+        biases = [b for p in "qkv" if (b := taken.find(f"{attention}{p}_proj.bias")) is not None]
+        norms = [taken.find(f"{attention}{p}_norm.weight") for p in "qk"]
         q_norm_D, k_norm_D = (None if n is None else n.float() for n in norms)
         return _Layer(
-            input_norm_D=take(prefix + "input_layernorm.weight"),
+            input_norm_D=taken.need(prefix + "input_layernorm.weight"),
             qkv=self._matrix(
-                torch.cat([take(f"{attention}{p}_proj.weight") for p in "qkv"]),
-                None if biases[0] is None else torch.cat(biases),
+                torch.cat([taken.need(f"{attention}{p}_proj.weight") for p in "qkv"]),
+                torch.cat(biases) if biases else None,
             ),
-            output=self._matrix(take(attention + "o_proj.weight"), left.pop(attention + "o_proj.bias", None)),
-            mlp_norm_D=take(prefix + "post_attention_layernorm.weight"),
-            gate_up=self._matrix(torch.cat([take(f"{prefix}mlp.{p}_proj.weight") for p in ("gate", "up")])),
-            down=self._matrix(take(prefix + "mlp.down_proj.weight")),
+            output=self._matrix(taken.need(attention + "o_proj.weight"), taken.find(attention + "o_proj.bias")),
+            mlp_norm_D=taken.need(prefix + "post_attention_layernorm.weight"),
+            gate_up=self._matrix(torch.cat([taken.need(f"{prefix}mlp.{p}_proj.weight") for p in ("gate", "up")])),
+            down=self._matrix(taken.need(prefix + "mlp.down_proj.weight")),
             rotary=Rotary(cosine_PR, sine_PR, q_norm_D, k_norm_D, self._eps),
         )
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers import AutoConfig, PretrainedConfig
 
 from services.target.kernels.build import Kernels, KernelsUnavailable, load_kernels
 from services.target.model.agreement import check_agreement
 from services.target.model.attention import Attention, NativeAttention, TorchAttention
 from services.target.model.forward import Forward
-from services.target.model.generic import ATTENTION_NAME, GenericDecoder
 from services.target.model.lean import LEAN_FAMILIES, LeanDecoder
 from services.target.model.precision import Precision
 from services.target.model.row_plan import RowPlan
 from services.target.model.selfcheck import Verdict, check_exactness
 from services.target.model.spec import ModelSpec
+from services.target.model.tensors import CheckpointTensors
 
 log = logging.getLogger(__name__)
 
@@ -82,12 +81,29 @@ def _build(
 ) -> Forward:
     attention = _attention(spec, dtype, device, cache_dir)
     if config.model_type in LEAN_FAMILIES:
-        weights = dict(_read_weights(folder, dtype, device))
+        weights = CheckpointTensors(folder, dtype, device)
         return LeanDecoder(config, spec, weights, attention, RowPlan(), _kernels(device, cache_dir))
+    return _build_generic(folder, config.model_type, spec, dtype, device, cache_dir, attention)
+
+
+def _build_generic(
+    folder: Path,
+    family: str,
+    spec: ModelSpec,
+    dtype: torch.dtype,
+    device: torch.device,
+    cache_dir: Path,
+    attention: Attention,
+) -> Forward:
+    # transformers' model classes take 120 MB; the families of the lean decoder do without.
+    from transformers import AutoModelForCausalLM
+
+    from services.target.model.generic import ATTENTION_NAME, GenericDecoder
+
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=ATTENTION_NAME)
     except KeyError as error:  # of families that look the name up among their own
-        raise ValueError(f"target: {config.model_type} does not let its attention be replaced ({error})") from error
+        raise ValueError(f"target: {family} does not let its attention be replaced ({error})") from error
     nn.Module.to(model, device)
     decoder = GenericDecoder(model, spec, attention, RowPlan(), _kernels(device, cache_dir))
     check_agreement(decoder, dtype, device)
@@ -108,13 +124,3 @@ def _kernels(device: torch.device, cache_dir: Path) -> Kernels | None:
     except KernelsUnavailable as error:
         log.warning("plain torch operations in use, slower and not bitwise: %s", error)
         return None
-
-
-def _read_weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[str, torch.Tensor]]:
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise ValueError(f"target: {folder} has no safetensors files")
-    for file in files:
-        with safe_open(file, framework="pt", device=str(device)) as tensors:
-            for name in tensors.keys():  # noqa: SIM118 - not a mapping
-                yield name, tensors.get_tensor(name).to(dtype)
