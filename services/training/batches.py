@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -35,7 +36,7 @@ class Batch:
     num_tokens: int
 
     def to(self, device: torch.device) -> Batch:
-        moved = {
+        moved: dict[str, Any] = {
             name: value.to(device, non_blocking=True)
             for name in self.__slots__
             if isinstance(value := getattr(self, name), torch.Tensor)

@@ -49,6 +49,9 @@ class TrainConfig(_Settings):
     rows: int = Field(default=2, ge=1, le=4096, description="Packed rows of a batch, in each worker.")
     row_tokens: int = Field(default=1024, ge=16, le=65536, description="Tokens of a row; documents never look across.")
     accumulate: int = Field(default=1, ge=1, le=1024, description="Batches an optimizer step.")
+    start: Path | None = Field(
+        default=None, description="Checkpoint folder of a drafter to go on from; absent: the target's own layers."
+    )
     draft_vocabulary: int = Field(
         default=8192, ge=16, le=1 << 22, description="Token ids that can be drafted, the most frequent ones."
     )

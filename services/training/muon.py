@@ -48,4 +48,5 @@ def orthogonal(matrix: torch.Tensor) -> torch.Tensor:
     for _ in range(_ROUNDS):
         square = x @ x.T
         x = _A * x + (_B * square + _C * square @ square) @ x
-    return (x.T if is_tall else x).to(matrix.dtype)
+    found: torch.Tensor = (x.T if is_tall else x).to(matrix.dtype)
+    return found

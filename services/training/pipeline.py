@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,14 +96,24 @@ def trainer_of(run: Run, kind: Kind, workers: Workers = ALONE) -> Trainer:
     chosen, held_out = _split(documents, run.recipe.capture.held_out)
     target = TargetFolder(run.model.path)
     ends = eos_ids(run.model.path, load_tokenizer(run.model.path))
-    d2t = draft_vocabulary(documents, chosen, config.draft_vocabulary, ends)
-    trainee = new_trainee(config, target, d2t, documents.info.layers, run.device)
+    trainee = new_trainee(
+        config,
+        target,
+        lambda size: draft_vocabulary(documents, chosen, size, ends),
+        documents.info.layers,
+        run.device,
+    )
+    d2t = trainee.d2t
     packer = Packer(documents, chosen, d2t, config.rows, config.row_tokens, config.seed, workers.rank, workers.world)
     max_document = run.recipe.capture.max_document
     quick = Packer(documents, held_out, d2t, _EVAL_ROWS, min(max_document, config.row_tokens), config.seed)
 
     def facts(step: int, accepted: float) -> dict[str, Any]:
-        recipe = run.recipe.model_dump(mode="json", exclude={"target": os.path.isdir(run.recipe.target)})
+        # Paths say nothing elsewhere.
+        hidden: dict[str, Any] = {"mtp": {"start"}, "dfly": {"start"}}
+        if run.recipe.target != "default" and Path(run.recipe.target).exists():
+            hidden["target"] = True
+        recipe = run.recipe.model_dump(mode="json", exclude=hidden)
         simulated = {"step": step, "simulated_accepted_length": round(accepted, 4)}
         return provenance(recipe, documents.paths, target=run.model.name, kind=kind, **simulated)
 

@@ -30,6 +30,8 @@ class TrainState:
     best: float
     smooth_loss: float
     lowest_loss: float
+    num_tokens: int
+    seconds: float
     curve: list[dict[str, float]]
     recipe: str  # JSON; a run goes on under its own recipe alone
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -86,6 +86,7 @@ class Trainer:
         self._best = 0.0
         self._watch = LossWatch()
         self._accepted = 0.0
+        self._num_tokens, self._seconds = 0, 0.0
         self._average: dict[str, torch.Tensor] = {}
         self._curve: list[dict[str, float]] = []
         self._recipe = config.model_dump_json()
@@ -101,37 +102,17 @@ class Trainer:
         config = self._config
         reader = Prefetcher(self._packer, self._cursor)
         saved_at = began = time.monotonic()
-        waited, num_tokens = 0.0, 0
+        seconds_before, tokens_before, waited = self._seconds, self._num_tokens, 0.0
         try:
             while self._step < config.steps:
-                stage = stage_at(self._step, config.steps, config.stages)
-                if self._step and stage is not stage_at(self._step - 1, config.steps, config.stages):
-                    self._watch = LossWatch()
-                share = rate(self._step, config.steps, config.optimizer)
-                for optimizer in self._optimizers:
-                    for group in optimizer.param_groups:
-                        group["lr"] = group["initial_lr"] * share
-                total = 0.0
-                for part in range(config.accumulate):
-                    asked = time.monotonic()
-                    batch, self._cursor = reader.next()
-                    waited += time.monotonic() - asked
-                    num_tokens += batch.num_tokens
-                    unrolled = self._unroll(batch.to(self._device), self._step * config.accumulate + part)
-                    loss = loss_of(unrolled, stage, config.decay_scale) / config.accumulate
-                    loss.backward()
-                    total += float(loss.detach())
-                self._watch.add(total, self._step + 1)
-                self._apply()
-                self._step += 1
+                loss, waited_now = self._train_step(reader)
+                waited += waited_now
                 elapsed = time.monotonic() - began
+                self._seconds = seconds_before + elapsed
                 if self._step % config.quick_eval_every == 0 or self._step == config.steps:
-                    self._evaluate(total, num_tokens, elapsed, events)
-                on_progress(
-                    TrainProgress(
-                        self._step, config.steps, total, self._accepted, num_tokens / elapsed, waited / elapsed
-                    )
-                )
+                    self._evaluate(loss, events)
+                speed = (self._num_tokens - tokens_before) / elapsed
+                on_progress(TrainProgress(self._step, config.steps, loss, self._accepted, speed, waited / elapsed))
                 is_due = time.monotonic() - saved_at >= config.save_every_s
                 if is_stopped() or is_due or self._step == config.steps:
                     self._save()
@@ -140,6 +121,31 @@ class Trainer:
                         return
         finally:
             reader.stop()
+
+    def _train_step(self, reader: Prefetcher) -> tuple[float, float]:
+        """Loss, and seconds that were spent on waiting for data. Raises TrainingDiverged."""
+        config = self._config
+        stage = stage_at(self._step, config.steps, config.stages)
+        if self._step and stage is not stage_at(self._step - 1, config.steps, config.stages):
+            self._watch = LossWatch()
+        share = rate(self._step, config.steps, config.optimizer)
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["initial_lr"] * share
+        total = waited = 0.0
+        for part in range(config.accumulate):
+            asked = time.monotonic()
+            batch, self._cursor = reader.next()
+            waited += time.monotonic() - asked
+            self._num_tokens += batch.num_tokens
+            unrolled = self._unroll(batch.to(self._device), self._step * config.accumulate + part)
+            loss = loss_of(unrolled, stage, config.decay_scale) / config.accumulate
+            loss.backward()
+            total += float(loss.detach())
+        self._watch.add(total, self._step + 1)
+        self._apply()
+        self._step += 1
+        return total, waited
 
     def quick_eval(self) -> tuple[float, list[float]]:
         """Simulated greedy accepted length, and acceptance of each position given those before, on held-out data.
@@ -199,13 +205,13 @@ class Trainer:
         self.model.load_state_dict(self._average, strict=False)
         return own
 
-    def _evaluate(self, loss: float, num_tokens: int, elapsed: float, events: Any | None) -> None:
+    def _evaluate(self, loss: float, events: Any | None) -> None:
         if self._workers.rank:
             return
         self._accepted, positions = self.quick_eval()
-        point = {"step": self._step, "loss": loss, "accepted_length": self._accepted, "tokens": num_tokens}
+        point = {"step": self._step, "loss": loss, "accepted_length": self._accepted, "tokens": self._num_tokens}
         point.update({f"position_{i}": p for i, p in enumerate(positions, 1)})
-        self._curve.append({**point, "seconds": round(elapsed, 1)})
+        self._curve.append({**point, "seconds": round(self._seconds, 1)})
         self._place.folder.mkdir(parents=True, exist_ok=True)
         (self._place.folder / "curve.json").write_text(json.dumps(self._curve, indent=1) + "\n")
         if events is not None:
@@ -233,6 +239,8 @@ class Trainer:
                 self._best,
                 self._watch.smoothed,
                 self._watch.lowest,
+                self._num_tokens,
+                self._seconds,
                 self._curve,
                 self._recipe,
             ),
@@ -254,11 +262,13 @@ class Trainer:
             optimizer.load_state_dict(saved)
         self._step, self._cursor, self._best = state.step, state.cursor, state.best
         self._watch, self._curve = LossWatch(state.smooth_loss, state.lowest_loss), state.curve
+        self._num_tokens, self._seconds = state.num_tokens, state.seconds
+        self._accepted = self._curve[-1]["accepted_length"] if self._curve else 0.0
         log.info("going on from step %d", self._step)
 
 
 def _optimizers(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
-    matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+    matrices = [cast(nn.Parameter, module.weight) for module in model.modules() if isinstance(module, nn.Linear)]
     known = {id(matrix) for matrix in matrices}
     vectors: Iterable[nn.Parameter] = [p for p in model.parameters() if id(p) not in known]
     settings = config.optimizer

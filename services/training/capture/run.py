@@ -83,7 +83,9 @@ class Capture:
         return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
     def _pass(self, documents: list[Document]) -> dict[str, torch.Tensor]:
-        segments, next_block, wanted = [], 0, []
+        segments: list[Segment] = []
+        next_block = 0
+        wanted: list[int] = []
         supervised: list[bool] = []
         for document in documents:
             count = len(document.tokens)
@@ -98,9 +100,9 @@ class Capture:
         result = self._target.forward.forward(step, self._pool)
         assert result.features_NTD is not None
         top_logprobs, top_ids = self._top(result.logits_QV)
-        rows, top = step.tokens_N.shape[0], self._config.top_tokens
-        all_ids = torch.zeros(rows, top, dtype=torch.int32)
-        all_logprobs = torch.full((rows, top), -torch.inf)
+        num_rows, top = step.tokens_N.shape[0], self._config.top_tokens
+        all_ids = torch.zeros(num_rows, top, dtype=torch.int32)
+        all_logprobs = torch.full((num_rows, top), -torch.inf)
         all_ids[wanted], all_logprobs[wanted] = top_ids.cpu().int(), top_logprobs.cpu()
         features = result.features_NTD.to("cpu", torch.bfloat16)
         tensors = {

@@ -109,7 +109,7 @@ class Synthesis:
         first_words = opening(task_class, rng)
 
         def then(text: Text) -> None:
-            words = self._tokenizer.decode(list(text.tokens), skip_special_tokens=True)
+            words = str(self._tokenizer.decode(list(text.tokens), skip_special_tokens=True))
             prompt = Prompt(task_class, "self", (first_words + words).strip())
             if text.ending != "stop" or len(prompt.text.split()) < _MIN_TURN_WORDS:
                 self._end(shard, None, "unfit turn")

@@ -99,7 +99,7 @@ def _conversations() -> list[list[str]]:
 @cache
 def _functions() -> list[str]:
     """Signature and docstring of every documented function of Python's own library."""
-    found = []
+    found: list[str] = []
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).rglob("*.py")):
         if {"site-packages", "test", "tests", "lib2to3"} & set(path.parts):
             continue
