@@ -18,6 +18,9 @@ class EngineConfig(BaseModel):
     max_step_rows: int = Field(256, ge=16, le=8192, description="token rows of one step")
     max_queue: int = Field(256, ge=1, le=65536, description="sequences that may wait for admission")
     kv_memory_mb: int = Field(448, ge=8, le=1 << 20, description="hard bound of the KV cache, MiB")
+    hidden_memory_mb: int = Field(
+        192, ge=0, le=1 << 20, description="hard bound of the hidden states kept beside the KV cache for drafters, MiB"
+    )
     prefix_cache: bool = Field(True, description="keep the KV of earlier prompts while there is room")
     default_draft_tokens: int = Field(7, ge=0, le=16, description="draft tokens asked where the client names no limit")
     gather_ms: float = Field(2.0, ge=0.0, le=100.0, description="how long a step waits for drafts that are on the way")

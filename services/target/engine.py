@@ -66,7 +66,7 @@ class Engine:
         self.max_context = min(target.spec.max_positions, num_blocks * BLOCK)
         blocks = BlockManager(num_blocks, prefix_cache=config.prefix_cache)
         self._scheduler = Scheduler(blocks, config.max_sequences, config.max_step_rows)
-        self._stepper = Stepper(target, pool, tokenizer, desk, self._scheduler)
+        self._stepper = Stepper(target, pool, tokenizer, desk, self._scheduler, config.hidden_memory_mb << 20)
         self._inbox: deque[Callable[[], None]] = deque()
         self._sequences: dict[str, list[Sequence]] = {}
         self._ids = itertools.count(1)

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from services.target.drafting.interface import DraftingDesk, FeatureRequest
+from services.target.drafting.interface import DraftingDesk
 from services.target.emission import Emission, Finish, FinishReason, Origin, TokenTrace
+from services.target.hidden_feed import HiddenFeed
 from services.target.kv.pool import KVPool
 from services.target.model.layout import lay_out
 from services.target.model.loader import LoadedTarget
-from services.target.model.step import PassResult, Segment
+from services.target.model.step import Segment
 from services.target.sampling.logprobs import TokenLogprobs, token_logprobs
 from services.target.sampling.pipeline import Rows, choose_tokens
 from services.target.scheduler import Scheduler, Work
@@ -36,15 +37,6 @@ class Outcome:
     trace: tuple[TokenTrace, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Features:
-    """The hidden states that one step must capture, for all drafters together."""
-
-    wanted: dict[int, FeatureRequest]  # by sequence
-    layers: tuple[int, ...]
-    postnorm: bool
-
-
 class Stepper:
     def __init__(
         self,
@@ -53,6 +45,7 @@ class Stepper:
         tokenizer: PreTrainedTokenizerBase,
         desk: DraftingDesk,
         scheduler: Scheduler,
+        hidden_memory_bytes: int,
     ) -> None:
         self._target = target
         self._pool = pool
@@ -60,13 +53,14 @@ class Stepper:
         self._desk = desk
         self._scheduler = scheduler
         self._group = target.spec.heads // target.spec.kv_heads
+        self._hidden = HiddenFeed(desk, target.spec.layers, hidden_memory_bytes)
 
     @torch.inference_mode()
     def run(self, plan: list[Work]) -> list[Outcome]:
         """Computes the plan and commits what it decides."""
-        features = self._features(plan)
+        capture = self._hidden.begin(work.sequence.id for work in plan)
         segments = [self._segment(work) for work in plan]
-        step = lay_out(segments, self._group, self._target.device, features.layers, features.postnorm)
+        step = lay_out(segments, self._group, self._target.device, capture.layers, capture.postnorm)
         result = self._target.forward.forward(step, self._pool)
         batch, first = [], 0
         for work, segment in zip(plan, segments, strict=True):
@@ -77,6 +71,7 @@ class Stepper:
             first += len(segment.logit_rows)
         choices = iter(zip(choose_tokens(result.logits_QV, batch), batch, strict=True))
         now = time.time()
+        features_NTD = None if result.features_NTD is None else result.features_NTD.cpu()
         outcomes = []
         for index, work in enumerate(plan):
             if work.reaches_end:
@@ -86,7 +81,10 @@ class Stepper:
             else:
                 num_kept = work.count
                 self._scheduler.commit(work, (), 0)
-            self._hand_over_features(features, work, num_kept, result, step.segment_starts[index])
+            # Rows of rejected drafts never reach a drafter.
+            sequence, start = work.sequence, step.segment_starts[index]
+            rows_RTD = None if features_NTD is None else features_NTD[start : start + num_kept]
+            self._hidden.hand_over(sequence.id, sequence.blocks, segments[index].first_position, num_kept, rows_RTD)
         return outcomes
 
     def tell(self, outcome: Outcome) -> None:
@@ -176,28 +174,6 @@ class Stepper:
         if reason is not None:
             shown += sequence.stops.flush()
         return shown, reason, stop
-
-    def _features(self, plan: list[Work]) -> _Features:
-        wanted = {
-            work.sequence.id: request
-            for work in plan
-            if (request := self._desk.features_wanted(work.sequence.id)) is not None
-        }
-        layers = sorted({layer for request in wanted.values() for layer in request.layers})
-        return _Features(wanted, tuple(layers), any(request.postnorm for request in wanted.values()))
-
-    def _hand_over_features(
-        self, features: _Features, work: Work, num_kept: int, result: PassResult, first_row: int
-    ) -> None:
-        """Rows of rejected drafts never reach a drafter."""
-        request = features.wanted.get(work.sequence.id)
-        if request is None:
-            return
-        assert result.features_NTD is not None
-        columns = [features.layers.index(layer) for layer in request.layers]
-        rows_RTD = result.features_NTD[first_row : first_row + num_kept, columns]
-        position = work.sequence.num_computed - num_kept
-        self._desk.add_features(work.sequence.id, position, rows_RTD)
 
     def _record_prompt_logprobs(self, work: Work, segment: Segment, logits_QV: torch.Tensor, first: int) -> None:
         sequence = work.sequence

@@ -57,6 +57,8 @@ class Desk:
             hidden_size=hidden_size,
         )
         self._pool = LinkPool(config, hello, members, self.counters, self._on_reply, self._event.set)
+        self._interest: tuple[FeatureRequest, ...] = ()
+        self._interest_version = -1
         self._answers = AnswerDesk(config, vocabulary, self._sequences, self.counters)
         self._sender = Sender(config, self.counters)
         self._sources = Sources(config, replica, self._pool, self._sender, self.counters)
@@ -98,6 +100,16 @@ class Desk:
             return None
         self._sources.settle(record, time.monotonic())
         return record.wanted
+
+    def features_of_interest(self) -> tuple[FeatureRequest, ...]:
+        if self._interest_version != self._pool.version:
+            self._interest_version = self._pool.version
+            self._interest = self._pool.features_of_interest()
+        return self._interest
+
+    def features_end(self, sequence: int) -> int:
+        record = self._sequences.get(sequence)
+        return 0 if record is None else record.features.end
 
     def add_features(self, sequence: int, first_position: int, features_RTD: torch.Tensor) -> None:
         """Raises ValueError for a dtype or shape that no drafter takes."""

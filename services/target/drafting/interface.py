@@ -64,6 +64,12 @@ class DraftingDesk(Protocol):
 
     def features_wanted(self, sequence: int) -> FeatureRequest | None: ...
 
+    def features_of_interest(self) -> tuple[FeatureRequest, ...]:
+        """What drafters known so far want of any sequence."""
+
+    def features_end(self, sequence: int) -> int:
+        """Position after the newest hidden state held of the sequence; 0 where there is none."""
+
     def add_features(self, sequence: int, first_position: int, features_RTD: torch.Tensor) -> None:
         """Hidden states of committed positions, oldest first: [rows, layers, hidden]."""
 

@@ -13,9 +13,11 @@ from services.dcut.messages import Member
 from services.drafters.drafter import Traits
 from services.target.drafting.config import DraftingConfig
 from services.target.drafting.counters import DraftingCounters
+from services.target.drafting.interface import FeatureRequest
 from services.target.drafting.loop import drafting_loop
 from services.target.drafting.remote import DrafterLink, Inbound
 from services.target.drafting.rendezvous import subset
+from services.target.drafting.traits import request_of
 
 _log = logging.getLogger(__name__)
 _STOP_TIMEOUT_S = 5.0
@@ -107,6 +109,12 @@ class LinkPool:
         """Remembers what such drafters want, for the time when none is left."""
         if link.traits is not None:
             self.known_traits[link.traits.kind] = link.traits
+
+    def features_of_interest(self) -> tuple[FeatureRequest, ...]:
+        """What the drafters connected now or before want, one request for each kind."""
+        for link in self._links.values():
+            self.note(link)
+        return tuple(request for traits in self.known_traits.values() if (request := request_of(traits)) is not None)
 
     def _follow(self, view: tuple[Member, ...]) -> None:
         by_kind: defaultdict[str, dict[str, str]] = defaultdict(dict)  # replica -> address

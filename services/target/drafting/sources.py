@@ -6,11 +6,11 @@ from services.drafters.drafter import Traits
 from services.target.drafting.choice import Candidate, choose
 from services.target.drafting.config import DraftingConfig
 from services.target.drafting.counters import DraftingCounters
-from services.target.drafting.interface import FeatureRequest
 from services.target.drafting.links import LinkPool
 from services.target.drafting.local import LocalLookup
 from services.target.drafting.sender import Sender
 from services.target.drafting.sequence import DraftedSequence
+from services.target.drafting.traits import request_of
 
 
 class Sources:
@@ -78,9 +78,7 @@ class Sources:
         known = self._pool.known_traits
         if traits is None or not traits.feature_layers:
             traits = next((known[kind] for kind in record.kinds if kind in known), None)
-        wanted = None
-        if traits is not None and traits.feature_layers:
-            wanted = FeatureRequest(traits.feature_layers, traits.features_postnorm, traits.window)
+        wanted = None if traits is None else request_of(traits)
         if wanted != record.wanted:
             record.wanted = wanted
             record.features.clear()

@@ -5,11 +5,19 @@ from __future__ import annotations
 from protos import drafting_pb2 as pb
 from services.drafters.drafter import Traits
 from services.requests.speculation import MAX_DRAFT_TOKENS
+from services.target.drafting.interface import FeatureRequest
 
 NEWEST_PROTOCOL = 1
 OLDEST_PROTOCOL = 1
 _MAX_KIND_LENGTH = 32
 _MAX_LAYERS = 64
+
+
+def request_of(traits: Traits) -> FeatureRequest | None:
+    """The hidden states that such a drafter wants, if any."""
+    if not traits.feature_layers:
+        return None
+    return FeatureRequest(traits.feature_layers, traits.features_postnorm, traits.window)
 
 
 def checked_traits(hello: pb.DrafterHello) -> Traits:

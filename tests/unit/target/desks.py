@@ -27,6 +27,12 @@ class SilentDesk:
     def features_wanted(self, sequence: int) -> FeatureRequest | None:
         return None
 
+    def features_of_interest(self) -> tuple[FeatureRequest, ...]:
+        return ()
+
+    def features_end(self, sequence: int) -> int:
+        return 0
+
     def add_features(self, sequence: int, first_position: int, features_RTD: torch.Tensor) -> None: ...
 
     def ask(self, sequences: Sequence[tuple[int, int]]) -> None: ...
