@@ -62,6 +62,7 @@ def fit(
     recipe: RecipeOption = "laptop",
     folder: FolderOption = _FOLDER,
     workers: Annotated[int, typer.Option(min=0, help="Ray Train workers; 0 trains in this process.")] = 0,
+    ray_address: Annotated[str | None, typer.Option(help="A Ray cluster; otherwise a private one here.")] = None,
     tensorboard: Annotated[bool, typer.Option(help="Also write TensorBoard events.")] = False,
 ) -> None:
     """Train a drafter; goes on from its newest checkpoint."""
@@ -71,9 +72,10 @@ def fit(
     run, chosen = _run(recipe, folder), _kind(kind)
     config = run.recipe.mtp if chosen == "mtp" else run.recipe.dfly
     if workers:
+        from orchestration.ray_training import connected
         from services.training.distributed import fit_with_ray
 
-        with _failures():
+        with _failures(), connected(ray_address, workers):
             fit_with_ray(run.recipe, folder, run.model, chosen, workers)
         return
     events = _events(run.folder / chosen / "events") if tensorboard else None

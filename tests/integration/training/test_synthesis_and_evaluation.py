@@ -85,11 +85,10 @@ def test_synthesis_goes_on_where_it_stopped(
 def lookup_address() -> Iterator[str]:
     command = [sys.executable, "-m", "orchestration.bench.drafter_process", "--config"]
     config = DrafterConfig(kind="lookup").model_dump_json()
-    process = subprocess.Popen([*command, config], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    yield process.stdout.readline().strip()
-    process.terminate()
-    process.wait(30)
+    with subprocess.Popen([*command, config], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.terminate()
 
 
 def test_every_token_of_every_round_is_tallied(
