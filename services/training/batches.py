@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from services.training.capture.shards import Captured, CapturedDocuments
+from services.training.capture.shards import CapturedDocuments
 
 PADDING = -2  # document number of rows' ends
 _AHEAD = 3  # batches read before they are needed
@@ -77,32 +77,23 @@ class Packer:
 
     def take(self, cursor: Cursor) -> tuple[Batch, Cursor]:
         """The batch at a cursor, and the cursor after it."""
-        rows: list[list[Captured]] = [[] for _ in range(self._rows)]
-        free = [self._row_tokens] * self._rows
         # Another worker's cursor, after a resume, may lie past the end of a share that is one shorter.
         cursor = Cursor(cursor.epoch, min(cursor.next, len(self._chosen) - 1))
-        while True:
-            index = self._order(cursor.epoch)[cursor.next]
-            length = min(self._documents.lengths[index], self._row_tokens)
-            fitting = [row for row in range(self._rows) if free[row] >= length]
-            if not fitting:
-                return self._pack(rows), cursor
-            row = min(fitting, key=lambda r: free[r])
-            rows[row].append(self._documents[index])
-            free[row] -= length
+        rows = _Rows(self._rows, self._row_tokens)
+        while rows.add(document := self._order(cursor.epoch)[cursor.next], self._documents.lengths[document]):
             at = cursor.next + 1
             cursor = Cursor(cursor.epoch + 1, 0) if at == len(self._chosen) else Cursor(cursor.epoch, at)
+        return self._pack(rows.members), cursor
 
     def once(self) -> Iterator[Batch]:
         """Every document one time, unshuffled; for evaluation."""
-        group: list[Captured] = []
-        for index in self._chosen:
-            group.append(self._documents[index])
-            if len(group) == self._rows:
-                yield self._pack([[document] for document in group])
-                group = []
-        if group:
-            yield self._pack([[document] for document in group])
+        rows = _Rows(self._rows, self._row_tokens)
+        for document in self._chosen:
+            if not rows.add(document, self._documents.lengths[document]):
+                yield self._pack(rows.members)
+                rows = _Rows(self._rows, self._row_tokens)
+                rows.add(document, self._documents.lengths[document])
+        yield self._pack(rows.members)
 
     def _order(self, epoch: int) -> list[int]:
         if epoch not in self._orders:
@@ -111,13 +102,14 @@ class Packer:
             self._orders = {epoch: order}
         return self._orders[epoch]
 
-    def _pack(self, rows: list[list[Captured]]) -> Batch:
+    def _pack(self, chosen: list[list[int]]) -> Batch:
+        rows = [[self._documents[document] for document in row] for row in chosen]
         size, info = self._row_tokens, self._documents.info
         shape = (len(rows), size)
         tokens, documents = torch.zeros(shape, dtype=torch.int64), torch.full(shape, PADDING)
         positions, supervised = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.bool)
         hidden = torch.zeros(*shape, info.hidden_size, dtype=torch.bfloat16)
-        with_features = rows[0][0].features_STD is not None
+        with_features = self._documents.with_features
         features = (
             torch.zeros(*shape, len(info.layers), info.hidden_size, dtype=torch.bfloat16) if with_features else None
         )
@@ -142,6 +134,26 @@ class Packer:
             tokens, self._t2d[tokens], documents, positions, supervised, hidden, features, self._t2d[top_ids],
             top_logprobs, num_tokens,
         )  # fmt: skip
+
+
+class _Rows:
+    """Documents in rows, each where it leaves the least room."""
+
+    def __init__(self, rows: int, row_tokens: int) -> None:
+        self.members: list[list[int]] = [[] for _ in range(rows)]
+        self._free = [row_tokens] * rows
+        self._row_tokens = row_tokens
+
+    def add(self, document: int, length: int) -> bool:
+        """False where no row has room. A document longer than a row is cut, and takes one alone."""
+        length = min(length, self._row_tokens)
+        fitting = [row for row, free in enumerate(self._free) if free >= length]
+        if not fitting:
+            return False
+        row = min(fitting, key=self._free.__getitem__)
+        self.members[row].append(document)
+        self._free[row] -= length
+        return True
 
 
 class Prefetcher:

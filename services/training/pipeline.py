@@ -28,7 +28,6 @@ from services.training.trainer import ALONE, RunPlace, Trainer, Workers
 from services.training.vocabulary import draft_vocabulary
 
 IsStopped = Callable[[], bool]
-_EVAL_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +104,7 @@ def trainer_of(run: Run, kind: Kind, workers: Workers = ALONE) -> Trainer:
     )
     d2t = trainee.d2t
     packer = Packer(documents, chosen, d2t, config.rows, config.row_tokens, config.seed, workers.rank, workers.world)
-    max_document = run.recipe.capture.max_document
-    quick = Packer(documents, held_out, d2t, _EVAL_ROWS, min(max_document, config.row_tokens), config.seed)
+    quick = Packer(documents, held_out, d2t, config.rows, config.row_tokens, config.seed)
 
     def facts(step: int, accepted: float) -> dict[str, Any]:
         # Paths say nothing elsewhere.

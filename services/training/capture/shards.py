@@ -85,7 +85,7 @@ class CapturedDocuments:
     def __init__(self, folder: Path, *, with_features: bool) -> None:
         """Raises ValueError when there are none, or none with features though they are wanted."""
         self.info = read_info(folder)
-        self._with_features = with_features
+        self.with_features = with_features
         if with_features and not self.info.layers:
             raise ValueError(f"{folder}: it was captured without feature_layers; DFly needs them")
         self.paths = sorted(folder.glob("captured-*.safetensors"))
@@ -123,4 +123,4 @@ class CapturedDocuments:
 
     def _names(self) -> list[str]:
         names = ["tokens", "supervised", "hidden", "top_ids", "top_logprobs"]
-        return [*names, "features"] if self._with_features else names
+        return [*names, "features"] if self.with_features else names
