@@ -32,10 +32,9 @@ class Prompt:
     max_tokens: int
 
 
-PROMPTS = (
-    Prompt("chat", "Explain in a few sentences why the sky is blue.", 128),
-    Prompt("code", f"Repeat this Python code exactly, without changes:\n\n```python\n{_CODE}```", 224),
-)
+CHAT = Prompt("chat", "Explain in a few sentences why the sky is blue.", 128)
+CODE = Prompt("code", f"Repeat this Python code exactly, without changes:\n\n```python\n{_CODE}```", 224)
+PROMPTS = (CHAT, CODE)
 
 
 @dataclass(frozen=True, slots=True)

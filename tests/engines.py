@@ -11,8 +11,16 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedTokenizerFast
-from transformers import Gemma3TextConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    MistralConfig,
+    PretrainedConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
+)
 
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation
@@ -107,7 +115,7 @@ class Answer:
 class Ask:
     prompt: Sequence[int]
     sampling: SamplingParams
-    speculation: Speculation = Speculation()
+    speculation: Speculation = field(default_factory=Speculation)
 
 
 @contextmanager
@@ -156,11 +164,11 @@ def answer_all(engine: Engine, asks: Sequence[Ask], concurrency: int | None = No
         assert event.wait(TIMEOUT_S), "a request does not end"
     for choices in answers:
         for answer in choices:
-            assert answer.finish is not None and answer.finish.reason != "error", answer.finish
+            assert answer.finish is not None
+            assert answer.finish.reason != "error", answer.finish
     return answers
 
 
 def answer_tokens(engine: Engine, asks: Sequence[Ask], concurrency: int | None = None) -> list[list[int]]:
     """The tokens of the first choice of each request."""
     return [choices[0].tokens for choices in answer_all(engine, asks, concurrency)]
-

@@ -18,6 +18,7 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from orchestration.bench.paired import compare
+from orchestration.demo import CODE
 from services.models.cache import cache_root
 from services.models.source import resolve
 from services.models.tokenizer import chat_ids, eos_ids, load_tokenizer
@@ -31,19 +32,6 @@ from services.target.model.loader import load_target
 from services.target.sequence import Request
 
 PROMPT = "Describe how a bicycle works, part by part."
-REPEAT = """Repeat this code exactly, without any change:
-
-def merge_intervals(intervals):
-    intervals.sort(key=lambda interval: interval[0])
-    merged = [intervals[0]]
-    for start, end in intervals[1:]:
-        last_start, last_end = merged[-1]
-        if start <= last_end:
-            merged[-1] = (last_start, max(last_end, end))
-        else:
-            merged.append((start, end))
-    return merged
-"""
 _TIMEOUT_S = 600.0
 
 
@@ -51,7 +39,9 @@ _TIMEOUT_S = 600.0
 class _Runner:
     engine: Engine
 
-    def run(self, prompt: list[int], batch: int, num_tokens: int, drafter: Speculation) -> float:
+    def run(
+        self, prompt: list[int], batch: int, num_tokens: int, drafter: Speculation, *, ignore_eos: bool = True
+    ) -> float:
         """Decoded tokens a second, from the last first token to the end."""
         ended, lock = threading.Event(), threading.Lock()
         first: dict[int, float] = {}
@@ -72,12 +62,10 @@ class _Runner:
 
             return sink
 
-        sampling = SamplingParams(max_tokens=num_tokens, temperature=0.0, seed=0, ignore_eos=True)
+        sampling = SamplingParams(max_tokens=num_tokens, temperature=0.0, seed=0, ignore_eos=ignore_eos)
         for index in range(batch):
-            # Sequences that differ in their first tokens share no prefix.
-            request = Request(
-                f"bench-{time.monotonic_ns()}-{index}", (index + 20, *prompt), sampling, drafter, sink_of(index)
-            )
+            request_id = f"bench-{time.monotonic_ns()}-{index}"
+            request = Request(request_id, tuple(prompt), sampling, drafter, sink_of(index))
             self.engine.submit(request)
         if not ended.wait(_TIMEOUT_S):
             raise TimeoutError("the engine does not finish")
@@ -121,7 +109,7 @@ def main(
     runner = _Runner(engine)
     rival = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
     prompt = chat_ids(tokenizer, [{"role": "user", "content": PROMPT}])
-    repeat = chat_ids(tokenizer, [{"role": "user", "content": REPEAT}])
+    repeat = chat_ids(tokenizer, [{"role": "user", "content": CODE.text}])
     none, lookup = Speculation("none"), Speculation("lookup")
 
     def plain(batch: int) -> Callable[[], float]:
@@ -134,7 +122,10 @@ def main(
     )
     for batch in (8, 16):
         console.print(f"plain, batch {batch}, over batch 1: {compare(plain(batch), plain(1), pairs)}")
-    arms = [lambda speculation=arm: runner.run(repeat, 1, 128, speculation) for arm in (lookup, none)]
+    arms = [
+        lambda speculation=arm: runner.run(repeat, 1, CODE.max_tokens, speculation, ignore_eos=False)
+        for arm in (lookup, none)
+    ]
     console.print(f"lookup over plain, repeated code: {compare(arms[0], arms[1], pairs)}")
     engine.stop()
     desk.stop()

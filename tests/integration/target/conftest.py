@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -21,13 +20,15 @@ from tests.prompts import ALL
 class DefaultModel:
     folder: Path
     tokenizer: PreTrainedTokenizerBase
+    _loaded: dict[Precision, LoadedTarget] = field(default_factory=dict)
 
-    @cache
     def load(self, precision: Precision) -> LoadedTarget:
-        ends = eos_ids(self.folder, self.tokenizer)
-        return load_target(self.folder, ends, precision, torch.device("cpu"), 256, cache_root())
+        if precision not in self._loaded:
+            ends = eos_ids(self.folder, self.tokenizer)
+            cpu = torch.device("cpu")
+            self._loaded[precision] = load_target(self.folder, ends, precision, cpu, 256, cache_root())
+        return self._loaded[precision]
 
-    @cache
     def prompts(self) -> list[tuple[int, ...]]:
         return [tuple(chat_ids(self.tokenizer, [{"role": "user", "content": text}])) for text in ALL]
 

@@ -1,4 +1,4 @@
-"""Over seeds, the text is distributed as the target's probabilities say: with drafts, losses and cuts inside the test."""
+"""Over seeds, the text is distributed as the target's probabilities say, with drafts, losses and cuts inside."""
 
 from __future__ import annotations
 
@@ -105,9 +105,7 @@ def test_chi_square_on_the_default_model(default_model: DefaultModel) -> None:
     expected = joint(own_logits(target), prompt, 2, temperature)
     likely = sorted({token for outcome in expected for token in outcome})
     desk = CuttingDesk({}, target.spec.vocabulary, seed=2, likely=likely)
-    asks = [
-        Ask(prompt, SamplingParams(4, temperature, TOP_K, seed=seed, ignore_eos=True)) for seed in range(num_seeds)
-    ]
+    asks = [Ask(prompt, SamplingParams(4, temperature, TOP_K, seed=seed, ignore_eos=True)) for seed in range(num_seeds)]
     with running_engine(target, desk, default_model.tokenizer) as engine:
         got = answer_tokens(engine, asks, concurrency=16)
     assert desk.num_given > num_seeds / 4
