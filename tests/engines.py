@@ -17,6 +17,7 @@ from transformers import (
     LlamaConfig,
     MistralConfig,
     PretrainedConfig,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen3Config,
@@ -172,3 +173,43 @@ def answer_all(engine: Engine, asks: Sequence[Ask], concurrency: int | None = No
 def answer_tokens(engine: Engine, asks: Sequence[Ask], concurrency: int | None = None) -> list[list[int]]:
     """The tokens of the first choice of each request."""
     return [choices[0].tokens for choices in answer_all(engine, asks, concurrency)]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """transformers' greedy tokens, and the gap between the two best logits at each."""
+
+    tokens: list[int]
+    gaps: list[float]
+
+
+TIE = 1e-4  # a smaller gap decides nothing
+
+
+def transformers_greedy(model: PreTrainedModel, prompt: Sequence[int], max_tokens: int) -> Reference:
+    ids = torch.tensor([prompt])
+    out = model.generate(  # type: ignore[operator]
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=max_tokens,
+        do_sample=False,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
+    best = [logits[0].topk(2).values for logits in out.logits]
+    return Reference(out.sequences[0, len(prompt) :].tolist(), [float(b[0] - b[1]) for b in best])
+
+
+def check_identity(references: Sequence[Reference], answers: Sequence[Sequence[int]]) -> list[tuple[int, int, float]]:
+    """Asserts equal tokens up to ties of the reference; the ties admitted: (prompt, token, gap)."""
+    admitted = []
+    for index, (reference, mine) in enumerate(zip(references, answers, strict=True)):
+        pairs = zip(reference.tokens, mine, strict=False)
+        at = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+        if at is None:
+            assert len(mine) == len(reference.tokens)
+            continue
+        gap = reference.gaps[at]
+        assert gap < TIE, f"prompt {index} differs at token {at}, where the gap is {gap}"
+        admitted.append((index, at, gap))
+    return admitted

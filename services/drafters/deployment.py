@@ -11,6 +11,7 @@ import ray
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
+from services.dcut.handle import exchange_with
 from services.dcut.link import FleetLink
 from services.dcut.messages import Report
 from services.drafters.config import DrafterConfig
@@ -30,11 +31,6 @@ class DrafterDeployment:
         kind = kind_of(self._config)
         self._replica = serve.get_replica_context().replica_id.unique_id
         self._node = ray.get_runtime_context().get_node_id()
-        report = dcut.report.options(_by_reference=False)
-
-        async def exchange(data: bytes) -> bytes:
-            reply: bytes = await report.remote(data)
-            return reply
 
         target = None
         if kind.has_weights:
@@ -47,7 +43,7 @@ class DrafterDeployment:
         drafter = await asyncio.to_thread(kind.build, self._config, target)
         self._server = DrafterServer(self._config, drafter, self._replica)
         await self._server.start(ray.util.get_node_ip_address())
-        self._link = FleetLink(exchange, self._report, self._config.report_period_s)
+        self._link = FleetLink(exchange_with(dcut), self._report, self._config.report_period_s)
         await self._link.start()  # only now has it an address to report
 
     def check_health(self) -> None:

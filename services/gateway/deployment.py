@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
+from services.dcut.handle import exchange_with
 from services.dcut.link import FleetLink
 from services.dcut.messages import Report
 from services.gateway.config import GatewayConfig
@@ -43,12 +44,7 @@ class GatewayDeployment:
         self._replica = serve.get_replica_context().replica_id.unique_id
         self._node = ray.get_runtime_context().get_node_id()
         self._address = ""
-        report = dcut.report.options(_by_reference=False)
         route = router.route.options(_by_reference=False)
-
-        async def exchange(data: bytes) -> bytes:
-            reply: bytes = await report.remote(data)
-            return reply
 
         async def ask_route(request: RouteRequest) -> RouteReply:
             reply: RouteReply = await route.remote(request)
@@ -56,7 +52,7 @@ class GatewayDeployment:
 
         folder = await asyncio.to_thread(resolve, named.target, named.cache_dir)
         tokenizer = await asyncio.to_thread(load_tokenizer, folder.path)
-        self._link = FleetLink(exchange, self._report, self._config.report_period_s)
+        self._link = FleetLink(exchange_with(dcut), self._report, self._config.report_period_s)
         self._targets = TargetPool(self._config, self._link.members, ask_route)
         self._tokenization = Tokenization(tokenizer)
         await self._tokenization.warm_up()

@@ -9,6 +9,7 @@ import ray
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
+from services.dcut.handle import exchange_with
 from services.dcut.link import FleetLink
 from services.dcut.messages import Report
 from services.router.config import RouterConfig
@@ -30,14 +31,9 @@ class RouterDeployment:
         self._config = RouterConfig.model_validate(config)
         self._replica = serve.get_replica_context().replica_id.unique_id
         self._node = ray.get_runtime_context().get_node_id()
-        report = dcut.report.options(_by_reference=False)
         self._routing = 0
 
-        async def exchange(data: bytes) -> bytes:
-            reply: bytes = await report.remote(data)
-            return reply
-
-        self._link = FleetLink(exchange, self._report, self._config.report_period_s)
+        self._link = FleetLink(exchange_with(dcut), self._report, self._config.report_period_s)
         await self._link.start()
         self._router = Router(self._config, self._link.members)
 

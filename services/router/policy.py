@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from hashlib import blake2b
 
 from services.dcut.messages import Member
+from services.dcut.rendezvous import score
 from services.requests.speculation import DrafterChoice
 
 
@@ -45,7 +45,7 @@ def rank_drafters(
     ranked: list[Member] = []
     for kind in drafter_kinds(choice, preference):
         roomy = [m for m in drafters if m.kind == kind and has_room(m, sequences, pending.get(m.replica, 0))]
-        roomy.sort(key=lambda m: rendezvous(target, m.replica), reverse=True)
+        roomy.sort(key=lambda m: score(target, m.replica), reverse=True)
         near = roomy[:per_target]
         near.sort(key=lambda m: m.sessions + pending.get(m.replica, 0))  # stable: ties keep the hash order
         ranked += near
@@ -72,7 +72,7 @@ def choose_target(
     def order(member: Member) -> tuple[bool, int, int]:
         load = max(member.sessions, in_flight.get(member.replica, 0))
         is_full = member.capacity > 0 and load + sequences > member.capacity
-        return is_full, load, -rendezvous(request_id, member.replica)
+        return is_full, load, -score(request_id, member.replica)
 
     candidates = (m for m in members if m.role == "target" and m.address and m.replica not in avoid)
     return min(candidates, key=order, default=None)
@@ -81,8 +81,3 @@ def choose_target(
 def has_room(member: Member, sequences: int, pending: int = 0) -> bool:
     """Whether `sequences` more fit; a capacity of 0 is unknown and taken as enough."""
     return member.capacity == 0 or member.sessions + pending + sequences <= member.capacity
-
-
-def rendezvous(key: str, replica: str) -> int:
-    """Weight of a replica for a key: stable, and independent of the other replicas."""
-    return int.from_bytes(blake2b(f"{key}\0{replica}".encode(), digest_size=8).digest(), "big")

@@ -10,6 +10,7 @@ import ray
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
+from services.dcut.handle import exchange_with
 from services.dcut.link import FleetLink
 from services.dcut.messages import Report
 from services.models.cache import cache_root
@@ -29,13 +30,8 @@ class TargetDeployment:
         self._settings = settings
         self._replica = serve.get_replica_context().replica_id.unique_id
         self._node = ray.get_runtime_context().get_node_id()
-        report = dcut.report.options(_by_reference=False)
 
-        async def exchange(data: bytes) -> bytes:
-            reply: bytes = await report.remote(data)
-            return reply
-
-        self._link = FleetLink(exchange, self._report, settings.report_period_s)
+        self._link = FleetLink(exchange_with(dcut), self._report, settings.report_period_s)
         folder = await asyncio.to_thread(resolve, source.target, source.cache_dir)
         self._server = await asyncio.to_thread(
             TargetServer.create,

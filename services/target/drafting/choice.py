@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from services.dcut.rendezvous import score
 from services.requests.speculation import Speculation
-from services.target.drafting.rendezvous import score
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from concurrent.futures import CancelledError, Future, TimeoutError
 
 from protos import drafting_pb2 as pb
 from services.dcut.messages import Member
+from services.dcut.rendezvous import subset
 from services.drafters.drafter import Traits
 from services.target.drafting.config import DraftingConfig
 from services.target.drafting.counters import DraftingCounters
 from services.target.drafting.interface import FeatureRequest
 from services.target.drafting.loop import drafting_loop
 from services.target.drafting.remote import DrafterLink, Inbound
-from services.target.drafting.rendezvous import subset
 from services.target.drafting.traits import request_of
 
 _log = logging.getLogger(__name__)

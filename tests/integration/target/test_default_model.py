@@ -18,11 +18,10 @@ from services.target.drafting.config import DraftingConfig
 from services.target.drafting.desk import Desk
 from services.target.engine import Engine
 from services.target.model.loader import LoadedTarget
-from tests.engines import Ask, answer_all, answer_tokens, running_engine
+from tests.engines import Ask, Reference, answer_all, answer_tokens, check_identity, running_engine, transformers_greedy
 from tests.integration.drafting.support import DrafterProcess, member
 from tests.integration.target.conftest import DefaultModel
 
-TIE = 1e-4  # a smaller gap between the two best logits decides nothing
 CONCURRENCIES = (1, 4, 16)
 DRAFTERS = ("none", "local lookup", "lookup over gRPC")
 
@@ -64,23 +63,9 @@ def asks(model: DefaultModel, num_tokens: int, kind: str, temperature: float = 0
 
 
 @pytest.fixture(scope="module")
-def references(default_model: DefaultModel, num_tokens: int) -> list[tuple[list[int], list[float]]]:
-    """transformers' greedy tokens in fp32, and the gap between the two best logits at each."""
+def references(default_model: DefaultModel, num_tokens: int) -> list[Reference]:
     model = AutoModelForCausalLM.from_pretrained(default_model.folder, dtype=torch.float32).eval()
-    found = []
-    for prompt in default_model.prompts():
-        ids = torch.tensor([prompt])
-        out = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=num_tokens,
-            do_sample=False,
-            return_dict_in_generate=True,
-            output_logits=True,
-        )
-        best = [logits[0].topk(2).values for logits in out.logits]
-        found.append((out.sequences[0, len(prompt) :].tolist(), [float(b[0] - b[1]) for b in best]))
-    return found
+    return [transformers_greedy(model, prompt, num_tokens) for prompt in default_model.prompts()]
 
 
 @pytest.mark.parametrize("concurrency", CONCURRENCIES)
@@ -88,21 +73,14 @@ def references(default_model: DefaultModel, num_tokens: int) -> list[tuple[list[
 def test_greedy_equals_transformers_generate(
     default_model: DefaultModel,
     drafter: DrafterProcess,
-    references: list[tuple[list[int], list[float]]],
+    references: list[Reference],
     num_tokens: int,
     kind: str,
     concurrency: int,
 ) -> None:
     with engine_with(default_model.load("fp32"), default_model, drafter, kind) as engine:
         got = answer_tokens(engine, asks(default_model, num_tokens, kind), concurrency)
-    admitted = []
-    for index, ((expected, gaps), mine) in enumerate(zip(references, got, strict=True)):
-        at = next((i for i, (a, b) in enumerate(zip(expected, mine, strict=False)) if a != b), None)
-        if at is None:
-            assert len(mine) == len(expected)
-        else:
-            assert gaps[at] < TIE, f"prompt {index} differs at token {at}, where the gap is {gaps[at]}"
-            admitted.append((index, at, gaps[at]))
+    admitted = check_identity(references, got)
     print(f"{kind}, concurrency {concurrency}: {len(got)} prompts, ties admitted: {admitted}")
 
 

@@ -12,12 +12,21 @@ from transformers import AutoModelForCausalLM
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation
 from services.target.model.loader import LoadedTarget
-from tests.engines import FAMILIES, VOCABULARY, Ask, answer_tokens, load_tiny, make_tiny_model, running_engine
+from tests.engines import (
+    FAMILIES,
+    VOCABULARY,
+    Ask,
+    answer_tokens,
+    check_identity,
+    load_tiny,
+    make_tiny_model,
+    running_engine,
+    transformers_greedy,
+)
 from tests.unit.target.desks import ErraticDesk, SilentDesk
 
 LENGTHS = (1, 5, 17, 40, 64, 65, 130, 300)
 MAX_TOKENS = 40
-TIE = 1e-4  # a smaller gap between the two best logits decides nothing
 
 
 @pytest.fixture(scope="module", params=sorted(FAMILIES))
@@ -40,39 +49,19 @@ def prompts() -> list[tuple[int, ...]]:
     return [tuple(rng.randrange(VOCABULARY - 3) for _ in range(n)) for n in LENGTHS for _ in range(2)]
 
 
-def reference(folder: Path, prompt: tuple[int, ...]) -> tuple[list[int], list[float]]:
-    """transformers' greedy tokens and the gap between the two best logits at each."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    ids = torch.tensor([prompt])
-    out = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=MAX_TOKENS,
-        do_sample=False,
-        return_dict_in_generate=True,
-        output_logits=True,
-    )
-    best = [logits[0].topk(2).values for logits in out.logits]
-    return out.sequences[0, len(prompt) :].tolist(), [float(b[0] - b[1]) for b in best]
-
-
 def greedy(prompt: tuple[int, ...]) -> Ask:
     return Ask(prompt, SamplingParams(max_tokens=MAX_TOKENS, temperature=0.0))
 
 
 def test_greedy_equals_transformers_generate(folder: Path, fp32: LoadedTarget) -> None:
-    expected = [reference(folder, prompt) for prompt in prompts()]
-    answers = {prompt: tokens for prompt, (tokens, _) in zip(prompts(), expected, strict=True)}
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    expected = [transformers_greedy(model, prompt, MAX_TOKENS) for prompt in prompts()]
+    answers = {prompt: reference.tokens for prompt, reference in zip(prompts(), expected, strict=True)}
     for concurrency in (1, 4, 16):
         for desk in (SilentDesk(), ErraticDesk(answers, VOCABULARY, seed=concurrency)):
             with running_engine(fp32, desk, max_step_rows=64) as engine:
                 got = answer_tokens(engine, [greedy(p) for p in prompts()], concurrency)
-            for (tokens, gaps), mine in zip(expected, got, strict=True):
-                same = next((i for i, (a, b) in enumerate(zip(tokens, mine, strict=False)) if a != b), None)
-                if same is None:
-                    assert len(tokens) == len(mine)
-                else:
-                    assert gaps[same] < TIE, f"differs at token {same} by a gap of {gaps[same]}"
+            check_identity(expected, got)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

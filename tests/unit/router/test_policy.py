@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.dcut.messages import Member
+from services.dcut.rendezvous import score
 from services.requests.speculation import DrafterChoice
-from services.router.policy import choose_target, drafter_kinds, rank_drafters, rendezvous
-from services.target.drafting.rendezvous import score
+from services.router.policy import choose_target, drafter_kinds, rank_drafters
 
 PREFERENCE = ("dfly", "mtp", "lookup")
 
@@ -153,5 +153,4 @@ def test_ranking_is_sound_and_does_not_depend_on_the_order_of_members(
 
 
 def test_rendezvous_is_the_same_in_every_process() -> None:
-    # Targets keep streams to the same replicas that the router sends their requests to.
-    assert rendezvous("t", "d") == score("t", "d") == 1667384441732259429
+    assert score("t", "d") == 1667384441732259429

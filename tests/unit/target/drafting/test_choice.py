@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from services.dcut.rendezvous import subset
 from services.requests.speculation import Speculation, as_drafter_choice
-from services.router.policy import rendezvous
 from services.target.drafting.choice import Candidate, choose, preference
-from services.target.drafting.rendezvous import score, subset
 from services.target.drafting.waits import WaitTracker
 
 KINDS = ("mtp", "dfly", "lookup")
@@ -54,10 +53,6 @@ def test_the_subset_changes_by_one_when_one_leaves() -> None:
     before = subset("target", replicas, 4)
     after = subset("target", [r for r in replicas if r != before[1]], 4)
     assert [r for r in after if r in before] == [before[0], *before[2:]]
-
-
-def test_the_router_and_the_target_pick_the_same_subset() -> None:
-    assert score("target", "drafter-7") == rendezvous("target", "drafter-7")
 
 
 def test_the_allowance_follows_the_waits_within_bounds() -> None:
