@@ -20,18 +20,24 @@ def choose(
     to the lowest id of the target. At a temperature the position's noise decides, as it will
     in the target.
     """
-    best_Q = greedy(logits_QU)
-    share_Q = (logits_QU.gather(1, best_Q[:, None])[:, 0] - logits_QU.logsumexp(-1)).exp()
-    tokens, shares = d2t_U[best_Q].tolist(), share_Q.tolist()
-    for row, (opening, position) in enumerate(zip(openings, positions, strict=True)):
+    count = len(openings)
+    tokens, shares = [0] * count, [0.0] * count
+    plain = [row for row in range(count) if openings[row].temperature <= 0]
+    if plain:
+        rows_PU = logits_QU if len(plain) == count else logits_QU[plain]
+        best_P = greedy(rows_PU)
+        likely, given = d2t_U[best_P].tolist(), rows_PU.softmax(-1).gather(1, best_P[:, None])[:, 0].tolist()
+        for row, token, share in zip(plain, likely, given, strict=True):
+            tokens[row], shares[row] = token, share
+    for row, opening in enumerate(openings):
         if opening.temperature > 0:
-            tokens[row], shares[row] = _sampled(logits_QU[row] / opening.temperature, opening, position, d2t_U)
+            tokens[row], shares[row] = _sampled(logits_QU[row] / opening.temperature, opening, positions[row], d2t_U)
     return tokens, [min(max(share, 0.0), 1.0) for share in shares]
 
 
-def _sampled(logits_U: torch.Tensor, opening: Opening, position: int, d2t_U: torch.Tensor) -> tuple[int, float]:
-    kept_M = survivors(logits_U, 0.0, opening.top_k, opening.top_p)
-    logits_M, ids_M = logits_U[kept_M], d2t_U[kept_M]
+def _sampled(logits_M: torch.Tensor, opening: Opening, position: int, ids_M: torch.Tensor) -> tuple[int, float]:
+    if opening.top_k or opening.top_p < 1.0:
+        kept_K = survivors(logits_M, 0.0, opening.top_k, opening.top_p)
+        logits_M, ids_M = logits_M[kept_K], ids_M[kept_K]
     token = sample(logits_M, ids_M, opening.noise_key, position)
-    at = int(torch.searchsorted(ids_M, token))
-    return token, float((logits_M[at] - logits_M.logsumexp(-1)).exp())
+    return token, float(logits_M.softmax(-1)[torch.searchsorted(ids_M, token)])

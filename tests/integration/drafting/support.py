@@ -126,8 +126,9 @@ def connect(desk: Desk, sequences: Sequence[int], kind: str = "lookup") -> None:
 class DrafterProcess:
     """A replica that can be killed."""
 
-    def __init__(self, config: dict[str, Any] | None = None, port: int = 0) -> None:
+    def __init__(self, config: dict[str, Any] | None = None, port: int = 0, target: str = "default") -> None:
         command = [sys.executable, "-m", "orchestration.bench.drafter_process", "--port", str(port)]
+        command += ["--target", target]
         self.process = subprocess.Popen(
             [*command, "--config", json.dumps(config or {})], stdout=subprocess.PIPE, text=True
         )
