@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _MAX_TURN = 160  # tokens of a user turn that the target writes
 _MIN_TURN_WORDS = 4
+_TURN_TEMPERATURE = 0.7  # at 1 a small target asks nonsense
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class Synthesis:
                 self._answer(prompt, rng, shard)
 
         ids = user_turn_ids(self._tokenizer, first_words)
-        self._author.write(ids, 1.0, _MAX_TURN, rng.randrange(2**31), then)
+        self._author.write(ids, _TURN_TEMPERATURE, _MAX_TURN, rng.randrange(2**31), then)
 
     def _answer(self, prompt: Prompt, rng: random.Random, shard: _Shard) -> None:
         reason = objection(prompt, self._excluded, self._known)
