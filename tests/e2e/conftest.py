@@ -10,7 +10,7 @@ from services.models.source import resolve
 from tests.e2e.service import Service, serving
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def service() -> Iterator[Service]:
     resolve("default")  # the download has its own time
     with serving() as running:
