@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +13,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from services.dcut.messages import Member
+from services.drafters.neural.shipped import shipped_weights, target_name
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation, as_drafter_choice
 from services.target.drafting.config import DraftingConfig
@@ -21,9 +24,12 @@ from services.target.model.loader import LoadedTarget
 from tests.engines import Ask, Reference, answer_all, answer_tokens, check_identity, running_engine, transformers_greedy
 from tests.integration.drafting.support import DrafterProcess, member
 from tests.integration.target.conftest import DefaultModel
+from tests.unit.drafters.neural.untrained import save_untrained
 
 CONCURRENCIES = (1, 4, 16)
-DRAFTERS = ("none", "local lookup", "lookup over gRPC")
+SWITCH_S = 0.5
+REMOTE = {"lookup over gRPC": ("lookup",), "mtp": ("mtp",), "dfly": ("dfly",), "mtp and dfly in turns": ("mtp", "dfly")}
+DRAFTERS = ("none", "local lookup", *REMOTE)
 
 
 @pytest.fixture(scope="module")
@@ -32,18 +38,32 @@ def num_tokens(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="module")
-def drafter() -> Iterator[DrafterProcess]:
-    process = DrafterProcess()
-    yield process
-    process.kill()
+def drafters(
+    default_model: DefaultModel, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, DrafterProcess]]:
+    """With the shipped weights; where there are none, the target's own layers untrained."""
+    untrained = save_untrained(default_model.folder, tmp_path_factory.mktemp("untrained"))
+    processes = {"lookup": DrafterProcess()}
+    for kind in ("mtp", "dfly"):
+        weights = shipped_weights(kind, target_name("default")) or untrained[kind]
+        processes[kind] = DrafterProcess({"kind": kind, "neural": {"weights": str(weights)}})
+    yield processes
+    for process in processes.values():
+        process.kill()
 
 
 @contextmanager
-def engine_with(target: LoadedTarget, model: DefaultModel, drafter: DrafterProcess, kind: str) -> Iterator[Engine]:
-    remote = kind == "lookup over gRPC"
-    config = DraftingConfig(local_lookup=kind == "local lookup", min_wait_ms=50.0)
-    view = (member(drafter.address),) if remote else ()
-    desk = Desk(config, target.spec.vocabulary, target.spec.hidden, "target", lambda: view)
+def engine_with(
+    target: LoadedTarget, model: DefaultModel, drafters: dict[str, DrafterProcess], kind: str
+) -> Iterator[Engine]:
+    config = DraftingConfig(local_lookup=kind == "local lookup", min_wait_ms=200.0, max_wait_ms=1000.0)
+    members = [member(drafters[name].address, name) for name in REMOTE.get(kind, ())]
+
+    def view() -> tuple[Member, ...]:
+        """One after the other, where there are several."""
+        return (members[int(time.monotonic() / SWITCH_S) % len(members)],) if members else ()
+
+    desk = Desk(config, target.spec.vocabulary, target.spec.hidden, "target", view)
     desk.start()
     try:
         with running_engine(target, desk, model.tokenizer, kv_memory_mb=512) as engine:
@@ -55,7 +75,7 @@ def engine_with(target: LoadedTarget, model: DefaultModel, drafter: DrafterProce
 
 
 def asks(model: DefaultModel, num_tokens: int, kind: str, temperature: float = 0.0) -> list[Ask]:
-    speculation = Speculation(as_drafter_choice("none" if kind == "none" else "lookup"))
+    speculation = Speculation(as_drafter_choice("none" if kind == "none" else "auto"))
     return [
         Ask(prompt, SamplingParams(max_tokens=num_tokens, temperature=temperature, seed=index), speculation)
         for index, prompt in enumerate(model.prompts())
@@ -72,13 +92,13 @@ def references(default_model: DefaultModel, num_tokens: int) -> list[Reference]:
 @pytest.mark.parametrize("kind", DRAFTERS)
 def test_greedy_equals_transformers_generate(
     default_model: DefaultModel,
-    drafter: DrafterProcess,
+    drafters: dict[str, DrafterProcess],
     references: list[Reference],
     num_tokens: int,
     kind: str,
     concurrency: int,
 ) -> None:
-    with engine_with(default_model.load("fp32"), default_model, drafter, kind) as engine:
+    with engine_with(default_model.load("fp32"), default_model, drafters, kind) as engine:
         got = answer_tokens(engine, asks(default_model, num_tokens, kind), concurrency)
     admitted = check_identity(references, got)
     print(f"{kind}, concurrency {concurrency}: {len(got)} prompts, ties admitted: {admitted}")
@@ -86,15 +106,15 @@ def test_greedy_equals_transformers_generate(
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_drafts_and_company_change_nothing_in_bf16(
-    default_model: DefaultModel, drafter: DrafterProcess, num_tokens: int, temperature: float
+    default_model: DefaultModel, drafters: dict[str, DrafterProcess], num_tokens: int, temperature: float
 ) -> None:
     target = default_model.load("bf16")
     if target.verdict.exactness != "bitwise":
         pytest.fail(f"bf16 is not bitwise on this machine: {target.verdict.reason}")
-    with engine_with(target, default_model, drafter, "none") as engine:
+    with engine_with(target, default_model, drafters, "none") as engine:
         expected = answer_tokens(engine, asks(default_model, num_tokens, "none", temperature), concurrency=1)
     for kind in DRAFTERS:
         for concurrency in (4, 16):
-            with engine_with(target, default_model, drafter, kind) as engine:
+            with engine_with(target, default_model, drafters, kind) as engine:
                 answers = answer_all(engine, asks(default_model, num_tokens, kind, temperature), concurrency)
             assert [choices[0].tokens for choices in answers] == expected, (kind, concurrency)
