@@ -18,6 +18,7 @@ from orchestration.sources import load, parse_flag
 from services.dcut.deployment import DcutActor
 from services.drafters.config import DrafterConfig
 from services.drafters.deployment import DrafterDeployment
+from services.drafters.neural.shipped import ROOT as WEIGHTS_ROOT
 from services.drafters.neural.shipped import shipped_weights, target_name
 from services.drafters.registry import kind_of
 from services.gateway.deployment import GatewayDeployment
@@ -83,7 +84,7 @@ def application(config: FleetConfig) -> Application:
     )
 
 
-def startable_pools(config: FleetConfig) -> dict[str, DrafterConfig]:
+def startable_pools(config: FleetConfig, weights_root: Path = WEIGHTS_ROOT) -> dict[str, DrafterConfig]:
     """The drafter pools that have replicas, and weights where their kind needs some."""
     name = target_name(config.model.target)
     folder = Path(config.model.target).expanduser()
@@ -92,7 +93,7 @@ def startable_pools(config: FleetConfig) -> dict[str, DrafterConfig]:
         if not pool.replicas:
             continue
         is_missing = kind_of(pool).has_weights and pool.neural.weights is None
-        if is_missing and shipped_weights(kind, name, folder if folder.is_dir() else None) is None:
+        if is_missing and shipped_weights(kind, name, folder if folder.is_dir() else None, weights_root) is None:
             _log.warning("drafter %s is not started: it has no weights for %s", kind, name)
             continue
         pools[kind] = pool

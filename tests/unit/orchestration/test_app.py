@@ -11,8 +11,8 @@ import pytest
 import yaml
 from ray.serve.schema import ServeDeploySchema
 
-from orchestration.app import build
-from orchestration.sources import ConfigError
+from orchestration.app import build, startable_pools
+from orchestration.sources import ConfigError, load
 
 SERVE = Path(sys.executable).with_name("serve")
 
@@ -74,3 +74,21 @@ def test_wrong_arguments_are_told() -> None:
         build({"engine.max_sequence": "3"})
     with pytest.raises(ConfigError, match="cannot be read"):
         build({"config": "/no/such/file.yaml"})
+
+
+def test_pools_without_weights_for_the_target_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is shipped for this target; a pool whose weights are named starts, and so may fail and say why."""
+    model = {"model.target": "owner/some-model-7b"}
+    assert list(startable_pools(load(None, model, {}))) == ["lookup"]
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [f"drafter {kind} is not started: it has no weights for some-model-7b" for kind in ("mtp", "dfly")]
+    named = {"drafters.mtp.neural.weights": str(tmp_path), "drafters.lookup.replicas": 0}
+    assert list(startable_pools(load(None, model | named, {}))) == ["mtp"]
+
+
+def test_shipped_weights_start_their_pool(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "some-model-7b" / "dfly"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "config.json").write_text("{}")
+    config = load(None, {"model.target": "owner/Some-Model-7B"}, {})
+    assert list(startable_pools(config, weights_root=tmp_path)) == ["lookup", "dfly"]
