@@ -57,6 +57,9 @@ class ServeConfig(BaseModel):
     )
 
 
+_DRAFTERS: dict[str, dict[str, float]] = {"lookup": {}, "mtp": {"num_cpus": 0.1}, "dfly": {"num_cpus": 0.1}}
+
+
 class FleetConfig(BaseModel):
     """The whole service: model, engine, drafter pools, gateway, router, D-cut, placement."""
 
@@ -66,12 +69,11 @@ class FleetConfig(BaseModel):
     engine: EngineConfig = Field(default=EngineConfig(), description="The engine of a target replica.")
     drafters: dict[str, DrafterConfig] = Field(
         default_factory=lambda: {
-            "lookup": DrafterConfig(kind="lookup"),
-            "mtp": DrafterConfig(kind="mtp", num_cpus=0.1),
-            "dfly": DrafterConfig(kind="dfly", num_cpus=0.1),
+            kind: DrafterConfig.model_validate({"kind": kind, **pool}) for kind, pool in _DRAFTERS.items()
         },
-        description="Drafter pools by kind; those without weights for the target are left out. An empty mapping "
-        "leaves the targets to draft for themselves.",
+        description="Drafter pools by kind. Kinds that are not named keep their defaults, replicas: 0 starts none of a "
+        "kind, and those without weights for the target are left out. An empty mapping leaves the targets to draft "
+        "for themselves.",
     )
     gateway: GatewayConfig = Field(default=GatewayConfig(), description="The public doors.")
     router: RouterConfig = Field(default=RouterConfig(), description="The choice of drafters.")
@@ -83,11 +85,11 @@ class FleetConfig(BaseModel):
     @classmethod
     def _name_kinds(cls, values: Any) -> Any:
         """A pool's key is its kind."""
-        if not isinstance(values, dict) or not isinstance(values.get("drafters"), dict):
+        if not isinstance(values, dict) or not isinstance(values.get("drafters"), dict) or not values["drafters"]:
             return values
         pools = {
-            kind: {"kind": kind, **pool} if isinstance(pool, dict) else pool
-            for kind, pool in values["drafters"].items()
+            kind: {"kind": kind, **_DRAFTERS.get(kind, {}), **pool} if isinstance(pool, dict) else pool
+            for kind, pool in {**_DRAFTERS, **values["drafters"]}.items()
         }
         return {**values, "drafters": pools}
 

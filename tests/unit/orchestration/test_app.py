@@ -25,7 +25,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         yaml.safe_dump(
             {
                 "engine": {"threads": 3},
-                "drafters": {"lookup": {"replicas": 2, "num_gpus": 0.5, "resources": {"lookup_node": 1}}},
+                "drafters": {
+                    "lookup": {"replicas": 2, "num_gpus": 0.5, "resources": {"lookup_node": 1}},
+                    "mtp": {"replicas": 0},
+                    "dfly": {"replicas": 0},
+                },
                 "serve": {"drain_s": 7},
             }
         )

@@ -58,6 +58,16 @@ def test_sections_merge_and_pools_are_named_by_their_key() -> None:
     assert load(None, {"drafters": {}}, {}).drafters == {}
 
 
+def test_pools_that_are_not_named_keep_their_defaults() -> None:
+    defaults = FleetConfig().drafters
+    config = load(None, {"drafters.mtp.neural.weights": "here", "drafters.dfly.replicas": 0}, {})
+    assert config.drafters["lookup"] == defaults["lookup"]
+    assert config.drafters["mtp"].neural.weights == Path("here")
+    assert config.drafters["mtp"].num_cpus == defaults["mtp"].num_cpus
+    assert config.drafters["dfly"].replicas == 0
+    assert FleetConfig.model_validate(config.model_dump()) == config
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
