@@ -10,6 +10,8 @@ from services.drafters.drafter import Opening
 from services.sampling.choice import greedy, sample
 from services.target.sampling.processors import survivors
 
+_NEGLIGIBLE = 11.5  # of logits: 1e-5 of the likeliest token's probability
+
 
 def choose(
     logits_QU: torch.Tensor, openings: Sequence[Opening], positions: Sequence[int], d2t_U: torch.Tensor
@@ -36,6 +38,9 @@ def choose(
 
 
 def _sampled(logits_M: torch.Tensor, opening: Opening, position: int, ids_M: torch.Tensor) -> tuple[int, float]:
+    # Noise for the whole vocabulary costs more than the rest of a step, and the rare are hardly ever right.
+    likely_K = torch.nonzero(logits_M > logits_M.max() - _NEGLIGIBLE)[:, 0]
+    logits_M, ids_M = logits_M[likely_K], ids_M[likely_K]
     if opening.top_k or opening.top_p < 1.0:
         kept_K = survivors(logits_M, 0.0, opening.top_k, opening.top_p)
         logits_M, ids_M = logits_M[kept_K], ids_M[kept_K]
