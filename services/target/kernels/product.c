@@ -28,20 +28,29 @@
 
 static long padded(long n, long to) { return (n + to - 1) / to * to; }
 
+/* Where weight[o][k] lies. */
+INLINE long place(long o, long k, long depth) {
+    const long panel = o / PANEL * PANEL * depth;
+    o %= PANEL;
+#ifdef USE_PAIRS
+    return panel + k / DEPTH * DEPTH * PANEL + o / 16 * DEPTH * 16 + k % DEPTH / 2 * 32 + o % 16 * 2 + k % 2;
+#else
+    return panel + k * PANEL + o;
+#endif
+}
+
 void NAME(pack)(const T *weight, long outputs, long inputs, T *packed) {
     const long depth = padded(inputs, DEPTH);
-    for (long p = 0; p < padded(outputs, PANEL); p += PANEL)
-        for (long o = p; o < p + PANEL; o++)
-            for (long k = 0; k < depth; k++) {
-                T w = o < outputs && k < inputs ? weight[o * inputs + k] : (T)0;
-#ifdef USE_PAIRS
-                long at = p * depth + k / DEPTH * DEPTH * PANEL + (o - p) / 16 * DEPTH * 16
-                        + k % DEPTH / 2 * 32 + (o - p) % 16 * 2 + k % 2;
-#else
-                long at = p * depth + k * PANEL + (o - p);
-#endif
-                packed[at] = w;
-            }
+    for (long o = 0; o < padded(outputs, PANEL); o++)
+        for (long k = 0; k < depth; k++)
+            packed[place(o, k, depth)] = o < outputs && k < inputs ? weight[o * inputs + k] : (T)0;
+}
+
+/* Rows of the weight as they were before packing: an embedding that is tied to the head. */
+void NAME(gather)(const T *packed, const int64_t *rows, long count, long inputs, T *out) {
+    const long depth = padded(inputs, DEPTH);
+    for (long r = 0; r < count; r++)
+        for (long k = 0; k < inputs; k++) out[r * inputs + k] = packed[place(rows[r], k, depth)];
 }
 
 typedef struct {

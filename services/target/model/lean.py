@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +19,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from services.target.kernels.build import Kernels
 from services.target.kv.pool import KVPool
 from services.target.model.attention import Attention, Rotary
-from services.target.model.matrix import Matrix, make_matrix
+from services.target.model.matrix import Matrix, NativeMatrix, make_matrix
 from services.target.model.row_plan import RowPlan
 from services.target.model.spec import ModelSpec
 from services.target.model.step import Pass, PassResult
@@ -85,14 +86,17 @@ class LeanDecoder:
         self._scale = spec.head_dim**-0.5
         self._kernels = kernels
         taken = _Taken(weights)
-        self.embedding_VD = taken.need("model.embed_tokens.weight")
+        embedding_VD = taken.need("model.embed_tokens.weight")
         self.final_norm_D = taken.need("model.norm.weight")
         if config.tie_word_embeddings:
             taken.ignore("lm_head.weight")
-            self.head = self._matrix(self.embedding_VD)
+            self.head = self._matrix(embedding_VD)
         else:
             self.head = self._matrix(taken.need("lm_head.weight"))
-        cosine_PR, sine_PR = _rotary_tables(config, spec, self.embedding_VD.device)
+        # A packed head can serve as the embedding that is tied to it: a second copy would be its largest tensor.
+        tied = self.head if config.tie_word_embeddings and isinstance(self.head, NativeMatrix) else None
+        self._embed = tied.rows if tied else partial(F.embedding, weight=embedding_VD)
+        cosine_PR, sine_PR = _rotary_tables(config, spec, embedding_VD.device)
         self._layers = [self._build_layer(i, taken, cosine_PR, sine_PR) for i in range(spec.layers)]
         unknown = [name for name in taken.left if not name.endswith("rotary_emb.inv_freq")]
         if unknown:
@@ -128,7 +132,7 @@ class LeanDecoder:
     def forward(self, step: Pass, pool: KVPool) -> PassResult:
         plan, attention = self.plan, self._attention
         captured: dict[int, torch.Tensor] = {}
-        x_ND = F.embedding(step.tokens_N, self.embedding_VD)
+        x_ND = self._embed(step.tokens_N)
         for index, layer in enumerate(self._layers):
             normed_ND = self._norm(x_ND, layer.input_norm_D)
             qkv_NC = plan.multiply(normed_ND, layer.qkv)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -59,6 +61,7 @@ def load_target(
         if verdict.exactness == "bitwise" or precision != "auto" or device.type != "cpu" or dtype == torch.float32:
             break
         log.warning("%s is not bitwise row-invariant here (%s); trying fp32", dtype, verdict.reason)
+    _return_free_memory()
     log.info("target: %s, %s (%s)", dtype, verdict.exactness, verdict.reason)
     return LoadedTarget(forward, spec, dtype, device, verdict)
 
@@ -124,3 +127,9 @@ def _kernels(device: torch.device, cache_dir: Path) -> Kernels | None:
     except KernelsUnavailable as error:
         log.warning("plain torch operations in use, slower and not bitwise: %s", error)
         return None
+
+
+def _return_free_memory() -> None:
+    """Loading and packing leave holes that glibc would keep."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -83,6 +83,19 @@ class NativeMatrix:
             ctypes.c_void_p(self._packed.data_ptr()),
         )
         self._multiply = kernels.get("multiply", weight_OI.dtype)
+        self._gather = kernels.get("gather", weight_OI.dtype)
+
+    def rows(self, ids_N: torch.Tensor) -> torch.Tensor:
+        """[ids] int64 -> [ids, in]: rows of the weight, as an embedding tied to it needs them."""
+        out_NI = self._packed.new_empty(ids_N.shape[0], self.in_features)
+        self._gather(
+            ctypes.c_void_p(self._packed.data_ptr()),
+            ctypes.c_void_p(ids_N.data_ptr()),
+            ctypes.c_long(ids_N.shape[0]),
+            ctypes.c_long(self.in_features),
+            ctypes.c_void_p(out_NI.data_ptr()),
+        )
+        return out_NI
 
     def __call__(self, x_NI: torch.Tensor) -> torch.Tensor:
         rows = x_NI.shape[0]
