@@ -1,18 +1,30 @@
-"""One running service with the default model for all tests of this folder."""
+"""One running service with the default model and every kind of drafter for all tests of this folder."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from services.drafters.neural.shipped import shipped_weights
 from services.models.source import resolve
-from tests.e2e.service import Service, serving
+from tests.e2e.service import START_TIMEOUT_S, Service, serving
+from tests.unit.drafters.neural.untrained import save_untrained
+
+KINDS = {"lookup", "mtp", "dfly"}
 
 
 @pytest.fixture(scope="package")
-def service() -> Iterator[Service]:
-    resolve("default")  # the download has its own time
-    with serving() as running:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    target = resolve("default")  # the download has its own time
+    untrained = save_untrained(target.path, tmp_path_factory.mktemp("untrained"))
+    weights = {kind: shipped_weights(kind, target.name) or folder for kind, folder in untrained.items()}
+    settings = [f"drafters.{kind}.neural.weights={folder}" for kind, folder in weights.items()]
+    with serving(*(argument for setting in settings for argument in ("--set", setting))) as running:
         running.wait_for("ready:")
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while {member["kind"] for member in running.members("drafter")} != KINDS:
+            assert time.monotonic() < deadline, "not every drafter came up"
+            time.sleep(0.2)
         yield running

@@ -8,6 +8,9 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
 
 from orchestration.cli.client import Client
 from orchestration.cli.requests import Controls, chat_request
@@ -32,28 +35,32 @@ def answer(service: Service, prompt: str, drafter: str, started: threading.Event
     return tokens
 
 
-def drafter_with_sessions(service: Service, gone: int) -> Iterator[bool]:
-    """Whether another drafter process than `gone` holds sequences, asked again and again."""
+def drafter_with_sessions(service: Service, kind: str, gone: int) -> Iterator[bool]:
+    """Whether another process of the kind than `gone` holds sequences, asked again and again."""
     deadline = time.monotonic() + RETURN_TIMEOUT_S
     while time.monotonic() < deadline:
-        yield any(member["pid"] != gone and member["sessions"] > 0 for member in service.members("drafter"))
+        yield any(member["pid"] != gone and member["sessions"] > 0 for member in drafters(service, kind))
         time.sleep(0.1)
 
 
-def test_kill_the_drafter_while_streaming(service: Service) -> None:
+def drafters(service: Service, kind: str) -> list[dict[str, Any]]:
+    return [member for member in service.members("drafter") if member["kind"] == kind]
+
+
+@pytest.mark.parametrize("kind", ["lookup", "mtp", "dfly"])
+def test_kill_the_drafter_while_streaming(service: Service, kind: str) -> None:
     plain = [answer(service, prompt, "none") for prompt in PROMPTS]
-    (drafter,) = service.members("drafter")
+    (drafter,) = drafters(service, kind)
     started = [threading.Event() for _ in PROMPTS]
     with ThreadPoolExecutor(len(PROMPTS)) as pool:
         running = [
-            pool.submit(answer, service, prompt, "lookup", event)
-            for prompt, event in zip(PROMPTS, started, strict=True)
+            pool.submit(answer, service, prompt, kind, event) for prompt, event in zip(PROMPTS, started, strict=True)
         ]
         for event in started:
             assert event.wait(60)
         assert not all(future.done() for future in running), "the kill comes too late to prove anything"
         os.kill(drafter["pid"], signal.SIGKILL)
-        drafted = [future.result(timeout=120) for future in running]
+        drafted = [future.result(timeout=300) for future in running]
     assert drafted == plain
 
     # A new process takes its place, and sequences go to it without anyone's help.
@@ -61,15 +68,15 @@ def test_kill_the_drafter_while_streaming(service: Service) -> None:
 
     def keep_asking() -> None:
         while not stop.is_set():
-            assert answer(service, CODE, "lookup") == plain[0]
+            assert answer(service, CODE, kind) == plain[0]
 
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(keep_asking)
         try:
-            assert any(drafter_with_sessions(service, drafter["pid"])), "no new drafter took sequences"
+            assert any(drafter_with_sessions(service, kind, drafter["pid"])), "no new drafter took sequences"
         finally:
             stop.set()
-        asking.result(timeout=120)
+        asking.result(timeout=300)
 
 
 def test_kill_the_actor_while_streaming(service: Service) -> None:
