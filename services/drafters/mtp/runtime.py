@@ -48,8 +48,9 @@ class MtpDrafter(NeuralDrafter):
         self._attention = machine.attention(spec)
         self._scale = config.head_dim**-0.5
         self._is_postnorm = config.draft_input_postnorm
-        self._embedding_VD = machine.tensor(model.vocabulary.embedding_VD)
-        self._enorm, self._hnorm = PackedNorm(model.enorm, machine), PackedNorm(model.hnorm, machine)
+        # Embeddings are only ever read normed.
+        self._normed_VD = PackedNorm(model.enorm, machine)(machine.tensor(model.vocabulary.embedding_VD))
+        self._hnorm = PackedNorm(model.hnorm, machine)
         self._combine = machine.matrix(model.eh_proj.weight)
         self._layer = PackedLayer(model.layer, config, machine, angle_table(config, steps, machine.device))
         self._final_norm = PackedNorm(model.final_layernorm, machine)
@@ -110,7 +111,7 @@ class MtpDrafter(NeuralDrafter):
 
     def _input(self, tokens: list[int], hidden_RD: torch.Tensor) -> torch.Tensor:
         tokens_R = torch.tensor(tokens, device=self._device)
-        embedded_RD = self._enorm(F.embedding(tokens_R, self._embedding_VD))
+        embedded_RD = F.embedding(tokens_R, self._normed_VD)
         return self._combine(torch.cat((embedded_RD, self._hnorm(hidden_RD)), -1))
 
     def _write(self, x_RD: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
