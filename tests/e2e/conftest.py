@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 
@@ -13,6 +14,13 @@ from tests.e2e.service import START_TIMEOUT_S, Service, serving
 from tests.unit.drafters.neural.untrained import save_untrained
 
 KINDS = {"lookup", "mtp", "dfly"}
+
+
+@pytest.fixture(scope="package", autouse=True)
+def interruptible() -> None:
+    """A run that a shell started in the background ignores Ctrl-C, and so would what it starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="package")
