@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,5 +36,6 @@ class DefaultModel:
 
 @pytest.fixture(scope="session")
 def default_model() -> DefaultModel:
+    torch.set_num_threads(os.cpu_count() or 1)  # other tests may have asked for one
     folder = resolve("default").path
     return DefaultModel(folder, load_tokenizer(folder))
