@@ -11,4 +11,4 @@ settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--tokens", default=12, type=int, help="tokens that each answer of the identity suite is followed")
+    parser.addoption("--tokens", default=8, type=int, help="tokens that each answer of the identity suite is followed")
