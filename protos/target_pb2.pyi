@@ -28,10 +28,7 @@ class TargetRequest(_message.Message):
     PROMPT_IDS_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
     SPECULATION_FIELD_NUMBER: _builtins.int
-    RESUME_FROM_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    resume_from: _builtins.int
-    """how many of prompt_ids were emitted by an earlier replica"""
     @_builtins.property
     def prompt_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -47,11 +44,10 @@ class TargetRequest(_message.Message):
         prompt_ids: _abc.Iterable[_builtins.int] | None = ...,
         sampling: _generation_pb2.Sampling | None = ...,
         speculation: _generation_pb2.Speculation | None = ...,
-        resume_from: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling", "speculation", b"speculation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt_ids", b"prompt_ids", "request_id", b"request_id", "resume_from", b"resume_from", "sampling", b"sampling", "speculation", b"speculation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt_ids", b"prompt_ids", "request_id", b"request_id", "sampling", b"sampling", "speculation", b"speculation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

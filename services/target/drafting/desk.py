@@ -179,15 +179,6 @@ class Desk:
             return traits.kind
         return "none" if record.local is None else "lookup"
 
-    def reset(self, sequence: int) -> None:
-        record = self._sequences.get(sequence)
-        if record is not None:
-            self._sources.leave(record)
-            record.state.void()
-            record.features.clear()
-            record.local = None
-            record.version = -1
-
     def close(self, sequence: int) -> None:
         record = self._sequences.pop(sequence, None)
         if record is None:

@@ -85,9 +85,6 @@ class DraftingDesk(Protocol):
     def drafter_of(self, sequence: int) -> str:
         """The kind that drafts for it now, or 'none'."""
 
-    def reset(self, sequence: int) -> None:
-        """Committed tokens changed under the drafter; whatever it holds is void."""
-
     def close(self, sequence: int) -> None: ...
 
     def wait(self, timeout_s: float) -> None:

@@ -30,8 +30,6 @@ class BlockManager:
         self._hash_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
         self._idle: OrderedDict[int, None] = OrderedDict()  # known, held by nobody; oldest first
-        self.num_hits = 0
-        self.num_lookups = 0
 
     @property
     def num_free(self) -> int:
@@ -60,12 +58,10 @@ class BlockManager:
             return found
         parent = ROOT
         for start in range(0, (len(tokens) - 1) // BLOCK * BLOCK, BLOCK):
-            self.num_lookups += 1
             parent = block_hash(parent, tokens[start : start + BLOCK])
             block = self._block_of.get(parent)
             if block is None:
                 break
-            self.num_hits += 1
             self._idle.pop(block, None)
             self._holders[block] += 1
             found.append((block, parent))

@@ -88,17 +88,6 @@ def test_rounds_of_length_zero_send_nothing_and_then_one_message_catches_up() ->
         assert server.metrics.entries == entries + 2  # the three tokens, and the ask
 
 
-def test_a_reset_sequence_starts_anew() -> None:
-    with serving() as server, desk_to(member(server.address)) as desk:
-        desk.open(1, context(), tokens := list(TEXT))
-        first_draft(desk, 1)
-        tokens[:] = [9, 9, 9, 8, 9, 9]
-        desk.reset(1)
-        assert draft(desk, 1) == expected(tokens)
-        assert not server.metrics.faults
-        until(lambda: server.num_sessions == 1, "the old session is closed")
-
-
 def test_one_drafter_batches_over_sequences_and_targets_off_its_event_loop() -> None:
     probe = FeatureProbe(DrafterConfig())
     with serving(DrafterConfig(batch_window_ms=20), probe) as server, contextlib.ExitStack() as stack:

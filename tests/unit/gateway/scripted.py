@@ -163,3 +163,11 @@ def member(
         pid=1,
         exactness="bitwise",
     )
+
+
+async def endless(
+    request: target_pb2.TargetRequest, context: grpc.aio.ServicerContext
+) -> AsyncIterator[pb.GenerateChunk]:
+    if request.sampling.n != 2:
+        yield pb.GenerateChunk(text="x")
+    await asyncio.Event().wait()

@@ -46,8 +46,6 @@ class SilentDesk:
     def drafter_of(self, sequence: int) -> str:
         return "none"
 
-    def reset(self, sequence: int) -> None: ...
-
     def close(self, sequence: int) -> None:
         self.closed.add(sequence)
 
