@@ -112,8 +112,11 @@ def evaluate(
     from services.training.evaluation.report import as_json, as_markdown
 
     run = _run(recipe, folder)
-    with _failures():
-        results, conditions = evaluate_all(run, kinds, weights, lambda text: err.print(text))
+    try:
+        with _failures():
+            results, conditions = evaluate_all(run, kinds, weights, lambda text: err.print(text, markup=False))
+    except RuntimeError as error:  # a drafter that does not start or answer
+        raise Failure(str(error)) from error
     place = output or folder / "evaluation"
     place.mkdir(parents=True, exist_ok=True)
     table = as_markdown(results, conditions)

@@ -24,7 +24,7 @@ def noise_key(seed: int, choice: int) -> int:
 
 def uniform_bits(key: int, position: int, ids_M: torch.Tensor) -> torch.Tensor:
     """32 random bits for each token id, as int64 [M] in 0 .. 2^32 - 1."""
-    first, second = _row_words(key, position)
+    first, second = row_words(key, position)
     x = ids_M.to(torch.int32) + _signed(first)
     x = _mix(x)
     x = _mix(x ^ _signed(second))
@@ -37,7 +37,7 @@ def gumbel(bits_M: torch.Tensor) -> torch.Tensor:
     return (-torch.log(-torch.log1p(-u))).float()
 
 
-def _row_words(key: int, position: int) -> tuple[int, int]:
+def row_words(key: int, position: int) -> tuple[int, int]:
     """Two 32-bit words from key and position by a 64-bit finalizer (splitmix64)."""
     z = (key + (position + 1) * _GOLDEN) & _MASK64
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64

@@ -17,6 +17,7 @@ from services.target.model.loader import LoadedTarget
 from services.target.model.step import Segment
 from services.target.sampling.logprobs import TokenLogprobs, token_logprobs
 from services.target.sampling.pipeline import Rows, choose_tokens
+from services.target.sampling.search import make_search
 from services.target.scheduler import Scheduler, Work
 from services.target.sequence import Sequence
 from services.target.text import StopHit
@@ -52,6 +53,7 @@ class Stepper:
         self._tokenizer = tokenizer
         self._desk = desk
         self._scheduler = scheduler
+        self._search = make_search(target.kernels)
         self._group = target.spec.heads // target.spec.kv_heads
         self._hidden = HiddenFeed(desk, target.spec.layers, hidden_memory_bytes)
 
@@ -69,7 +71,7 @@ class Stepper:
                 batch.append(Rows(work.sequence.sampling, last, len(work.sequence.tokens), work.drafts))
             self._record_prompt_logprobs(work, segment, result.logits_QV, first)
             first += len(segment.logit_rows)
-        choices = iter(zip(choose_tokens(result.logits_QV, batch), batch, strict=True))
+        choices = iter(zip(choose_tokens(result.logits_QV, batch, self._search), batch, strict=True))
         now = time.time()
         features_NTD = None if result.features_NTD is None else result.features_NTD.cpu()
         outcomes = []

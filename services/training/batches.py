@@ -65,30 +65,37 @@ class Packer:
         seed: int,
         rank: int = 0,
         world: int = 1,
+        shares: Sequence[float] = (),
     ) -> None:
+        """`shares`: how much of each group of documents an epoch has, by group; absent: all of all.
+
+        Raises ValueError when nothing would be read.
+        """
         self._documents = documents
-        self._chosen = list(chosen)[rank::world]
+        self._shares = shares
+        self._chosen = [index for index in list(chosen)[rank::world] if self._share(index) > 0]
         self._rows, self._row_tokens, self._seed = rows, row_tokens, seed
         self._t2d = torch.full((documents.info.vocabulary,), -1)
         self._t2d[d2t] = torch.arange(d2t.numel())
         if not self._chosen:
-            raise ValueError("captured documents: fewer than there are workers")
+            raise ValueError("captured documents: none for this worker; capture more, or read more classes")
         self._orders: dict[int, list[int]] = {}
 
     def take(self, cursor: Cursor) -> tuple[Batch, Cursor]:
         """The batch at a cursor, and the cursor after it."""
         # Another worker's cursor, after a resume, may lie past the end of a share that is one shorter.
-        cursor = Cursor(cursor.epoch, min(cursor.next, len(self._chosen) - 1))
+        cursor = Cursor(cursor.epoch, min(cursor.next, len(self._order(cursor.epoch)) - 1))
         rows = _Rows(self._rows, self._row_tokens)
         while rows.add(document := self._order(cursor.epoch)[cursor.next], self._documents.lengths[document]):
             at = cursor.next + 1
-            cursor = Cursor(cursor.epoch + 1, 0) if at == len(self._chosen) else Cursor(cursor.epoch, at)
+            is_over = at == len(self._order(cursor.epoch))
+            cursor = Cursor(cursor.epoch + 1, 0) if is_over else Cursor(cursor.epoch, at)
         return self._pack(rows.members), cursor
 
     def once(self) -> Iterator[Batch]:
-        """Every document one time, unshuffled; for evaluation."""
+        """The same documents each time, unshuffled; for evaluation."""
         rows = _Rows(self._rows, self._row_tokens)
-        for document in self._chosen:
+        for document in sorted(self._order(0)):
             if not rows.add(document, self._documents.lengths[document]):
                 yield self._pack(rows.members)
                 rows = _Rows(self._rows, self._row_tokens)
@@ -97,10 +104,15 @@ class Packer:
 
     def _order(self, epoch: int) -> list[int]:
         if epoch not in self._orders:
+            rng = random.Random(f"{self._seed}/{epoch}")
             order = list(self._chosen)
-            random.Random(f"{self._seed}/{epoch}").shuffle(order)
+            rng.shuffle(order)
+            order = [index for index in order if rng.random() < self._share(index)] or order
             self._orders = {epoch: order}
         return self._orders[epoch]
+
+    def _share(self, index: int) -> float:
+        return self._shares[self._documents.groups[index]] if self._shares else 1.0
 
     def _pack(self, chosen: list[list[int]]) -> Batch:
         rows = [[self._documents[document] for document in row] for row in chosen]

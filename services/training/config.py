@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from services.target.model.precision import Precision
 from services.training.capture.config import CaptureConfig
 from services.training.synthesis.config import SynthesisConfig
+from services.training.synthesis.dialogue import CLASSES
 
 RECIPES = Path(__file__).parent / "recipes"
 Kind = Literal["mtp", "dfly"]
@@ -42,12 +43,29 @@ class OptimizerConfig(_Settings):
     average: float = Field(default=0.0, ge=0, lt=1, description="Decay of the weights' moving average; 0: none.")
 
 
+class ReadingConfig(_Settings):
+    """How much of each class is read in an epoch; the rest waits for another one.
+
+    The quick evaluation looks at held-out dialogues in the same shares.
+    """
+
+    chat: float = Field(default=1.0, ge=0, le=1, description="Share of the chat dialogues.")
+    code: float = Field(default=1.0, ge=0, le=1, description="Share of the code dialogues.")
+    maths: float = Field(default=1.0, ge=0, le=1, description="Share of the maths dialogues.")
+    files: float = Field(default=1.0, ge=0, le=1, description="Share of the plain files.")
+
+    def shares(self) -> tuple[float, ...]:
+        """By class index, files last, as captured documents are grouped."""
+        return (*(getattr(self, name) for name in CLASSES), self.files)
+
+
 class TrainConfig(_Settings):
     """The training of one drafter."""
 
     steps: int = Field(default=1000, ge=1, le=10_000_000, description="Optimizer steps.")
     rows: int = Field(default=2, ge=1, le=4096, description="Packed rows of a batch, in each worker.")
     row_tokens: int = Field(default=1024, ge=16, le=65536, description="Tokens of a row; documents never look across.")
+    reading: ReadingConfig = Field(default=ReadingConfig(), description="What the drafter specialises in.")
     accumulate: int = Field(default=1, ge=1, le=1024, description="Batches an optimizer step.")
     start: Path | None = Field(
         default=None, description="Checkpoint folder of a drafter to go on from; absent: the target's own layers."
@@ -86,6 +104,12 @@ class EvalConfig(_Settings):
     prompts: int = Field(default=16, ge=1, le=10_000, description="Evaluation prompts of each class.")
     max_tokens: int = Field(default=192, ge=8, le=32768, description="Most tokens of an answer.")
     batch: int = Field(default=8, ge=1, le=1024, description="Sequences decoded together.")
+    timed_prompts: int = Field(
+        default=6,
+        ge=0,
+        le=1000,
+        description="Prompts of each class that are also timed, alone, against plain decoding.",
+    )
 
 
 class Recipe(_Settings):

@@ -54,16 +54,17 @@ class MtpUnroller:
         if self._final_norm_D is not None:
             norm_D, eps = self._final_norm_D.to(hidden_BSD), self._model.config.rms_norm_eps
             hidden_BSD = torch.nn.functional.rms_norm(hidden_BSD, norm_D.shape, norm_D, eps)
-        outputs = self._model.train_forward(batch.tokens_BS, hidden_BSD, steps, batch.documents_BS, batch.positions_BS)
-        is_round_BS = torch.zeros_like(batch.supervised_BS)
-        columns, rows = [], None
-        for step, y_BSD in enumerate(outputs):
+        is_round_BS = step_labels(batch.tokens_BS, batch.documents_BS, 0)[1] & _ahead(batch.supervised_BS, 2)
+        rows_BM, is_real_BM = _packed(is_round_BS)
+        outputs = self._model.train_forward(
+            batch.tokens_BS, hidden_BSD, steps, batch.documents_BS, batch.positions_BS, rows_BM
+        )
+        row, at = is_round_BS.nonzero(as_tuple=True)
+        columns = []
+        for step, y_BMD in enumerate(outputs):
             _, reached_BS = step_labels(batch.tokens_BS, batch.documents_BS, step)
-            valid_BS = reached_BS & _ahead(batch.supervised_BS, step + 2)
-            if rows is None:
-                is_round_BS, rows = valid_BS, valid_BS.nonzero(as_tuple=True)
-            at = (rows[0], rows[1] + step + 1)
-            columns.append(_compare(self._model.logits(y_BSD[is_round_BS]), batch, at, valid_BS[is_round_BS]))
+            valid_R = (reached_BS & _ahead(batch.supervised_BS, step + 2))[is_round_BS]
+            columns.append(_compare(self._model.logits(y_BMD[is_real_BM]), batch, (row, at + step + 1), valid_R))
         return _stacked(columns)
 
 
@@ -141,6 +142,14 @@ def _stacked(columns: list[tuple[Agreement, torch.Tensor, torch.Tensor]]) -> Unr
         torch.stack([valid for _, valid, _ in columns], 1),
         torch.stack([hits for _, _, hits in columns], 1),
     )
+
+
+def _packed(chosen_BS: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """[B, M] the chosen positions of each row in their order, M at least 1; and which of them are real."""
+    counts_B = chosen_BS.sum(-1)
+    width = max(int(counts_B.max()), 1)
+    rows_BM = (~chosen_BS).to(torch.uint8).argsort(-1, stable=True)[:, :width]
+    return rows_BM, torch.arange(width, device=chosen_BS.device) < counts_B[:, None]
 
 
 def _ahead(x_BS: torch.Tensor, by: int) -> torch.Tensor:

@@ -102,9 +102,10 @@ def trainer_of(run: Run, kind: Kind, workers: Workers = ALONE) -> Trainer:
         documents.info.layers,
         run.device,
     )
-    d2t = trainee.d2t
-    packer = Packer(documents, chosen, d2t, config.rows, config.row_tokens, config.seed, workers.rank, workers.world)
-    quick = Packer(documents, held_out, d2t, config.rows, config.row_tokens, config.seed)
+    reads = (trainee.d2t, config.rows, config.row_tokens, config.seed)
+    shares = config.reading.shares()
+    packer = Packer(documents, chosen, *reads, workers.rank, workers.world, shares)
+    quick = Packer(documents, held_out, *reads, shares=shares)
 
     def facts(step: int, accepted: float) -> dict[str, Any]:
         # Paths say nothing elsewhere.

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from services.drafters.neural.config import DecoderConfig
@@ -19,6 +18,7 @@ from services.drafters.neural.settings import NeuralSettings
 from services.target.kernels.build import Kernels, KernelsUnavailable, load_kernels
 from services.target.model.attention import Attention, NativeAttention, Rotary, TorchAttention
 from services.target.model.matrix import Matrix, make_matrix
+from services.target.model.rowwise import make_row_ops
 from services.target.model.spec import ModelSpec
 
 _log = logging.getLogger(__name__)
@@ -66,11 +66,12 @@ class Machine:
 
 class PackedNorm:
     def __init__(self, norm: RMSNorm, machine: Machine) -> None:
-        self._weight_D = machine.tensor(norm.weight)
-        self._eps = norm.eps
+        self.weight_D = machine.tensor(norm.weight)
+        self.eps = norm.eps
+        self._rows = make_row_ops(machine.kernels, machine.dtype, self.weight_D.shape[0])
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x, self._weight_D.shape, self._weight_D, self._eps)
+        return self._rows.norm(x, self.weight_D, self.eps)
 
 
 class PackedLayer:
@@ -91,12 +92,13 @@ class PackedLayer:
         self._mlp_norm = PackedNorm(layer.post_attention_layernorm, machine)
         self._gate_up = machine.matrix(layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight)
         self._down = machine.matrix(layer.mlp.down_proj.weight)
+        self._rows = make_row_ops(machine.kernels, machine.dtype, config.hidden_size, config.intermediate_size)
 
     def finish(self, x_ND: torch.Tensor, mixed_NH: torch.Tensor) -> torch.Tensor:
         """The layer's output, from its input and the mixed values of its heads."""
-        x_ND = x_ND + self.output(mixed_NH)
-        gate_NF, up_NF = self._gate_up(self._mlp_norm(x_ND)).chunk(2, dim=-1)
-        return x_ND + self._down(F.silu(gate_NF).mul_(up_NF))
+        norm = self._mlp_norm
+        x_ND, normed_ND = self._rows.add_norm(x_ND, self.output(mixed_NH), norm.weight_D, norm.eps)
+        return x_ND + self._down(self._rows.gate(self._gate_up(normed_ND)))
 
 
 def serving_spec(config: DecoderConfig, window: int) -> ModelSpec:

@@ -16,37 +16,6 @@
 #define TILE 8              /* query vectors that share the loads of a key */
 #define GROUP_BLOCKS 4      /* blocks whose scores are computed together */
 
-/* exp for x <= 0, by range reduction and a polynomial; error about 1 ulp. */
-INLINE v16 exp_v16(v16 x) {
-    const v16 low = (v16){} - 87.0f;
-    i16w tiny = x < low;
-    v16 t = x * 1.44269504f;
-    v16 shifted = t + 12582912.0f;                   /* 1.5 * 2^23: rounds to an integer */
-    v16 n = shifted - 12582912.0f;
-    v16 r = x - n * 0.693359375f;
-    r = r - n * -2.12194440e-4f;
-    v16 p = (v16){} + 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
-    i16w bits = (__builtin_convertvector(n, i16w) + 127) << 23;
-    v16 scale; memcpy(&scale, &bits, sizeof scale);
-    v16 y = p * scale;
-    i16w yi; memcpy(&yi, &y, sizeof yi);
-    yi &= ~tiny;
-    memcpy(&y, &yi, sizeof y);
-    return y;
-}
-
-INLINE float sum_v16(v16 v) {
-    float s[16]; store_f32(s, v);
-    for (int w = 8; w; w >>= 1) for (int i = 0; i < w; i++) s[i] += s[i + w];
-    return s[0];
-}
-
 /* Scores of nq query vectors against GROUP_BLOCKS blocks of keys. */
 INLINE void scores_group(int nq, int D, const float *q, const T *const *keys, float *out, int stride) {
     v16 acc[TILE][GROUP_BLOCKS];

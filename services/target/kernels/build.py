@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 _HERE = Path(__file__).parent
-_SOURCES = ("attention.c", "product.c")
+_SOURCES = ("attention.c", "noise.c", "product.c", "rows.c")
 _HEADERS = ("elements.h",)
 _FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno")
 _ELEMENTS = {torch.bfloat16: "bf16", torch.float32: "f32"}

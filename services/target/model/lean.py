@@ -21,6 +21,7 @@ from services.target.kv.pool import KVPool
 from services.target.model.attention import Attention, Rotary
 from services.target.model.matrix import Matrix, NativeMatrix, make_matrix
 from services.target.model.row_plan import RowPlan
+from services.target.model.rowwise import make_row_ops
 from services.target.model.spec import ModelSpec
 from services.target.model.step import Pass, PassResult
 
@@ -98,6 +99,7 @@ class LeanDecoder:
         self._embed = tied.rows if tied else partial(F.embedding, weight=embedding_VD)
         cosine_PR, sine_PR = _rotary_tables(config, spec, embedding_VD.device)
         self._layers = [self._build_layer(i, taken, cosine_PR, sine_PR) for i in range(spec.layers)]
+        self._rows = make_row_ops(kernels, embedding_VD.dtype, spec.hidden, self._layers[0].down.in_features)
         unknown = [name for name in taken.left if not name.endswith("rotary_emb.inv_freq")]
         if unknown:
             raise ValueError(f"target: the checkpoint has tensors that this family does not use: {sorted(unknown)[:5]}")
@@ -133,26 +135,24 @@ class LeanDecoder:
         plan, attention = self.plan, self._attention
         captured: dict[int, torch.Tensor] = {}
         x_ND = self._embed(step.tokens_N)
-        for index, layer in enumerate(self._layers):
-            normed_ND = self._norm(x_ND, layer.input_norm_D)
+        normed_ND = self._rows.norm(x_ND, self._layers[0].input_norm_D, self._eps)
+        norms = [*(layer.input_norm_D for layer in self._layers[1:]), self.final_norm_D]
+        for index, (layer, next_norm_D) in enumerate(zip(self._layers, norms, strict=True)):
             qkv_NC = plan.multiply(normed_ND, layer.qkv)
             query_NHK = attention.rotate(index, step, qkv_NC, layer.rotary, pool)
             mixed_NH = attention.attend(index, step, query_NHK, pool, self._scale, 0.0)
-            x_ND = x_ND + plan.multiply(mixed_NH, layer.output)
-            gate_up_NF = plan.multiply(self._norm(x_ND, layer.mlp_norm_D), layer.gate_up)
-            gate_NF, up_NF = gate_up_NF.chunk(2, dim=-1)
-            x_ND = x_ND + plan.multiply(F.silu(gate_NF).mul_(up_NF), layer.down)
+            change_ND = plan.multiply(mixed_NH, layer.output)
+            x_ND, normed_ND = self._rows.add_norm(x_ND, change_ND, layer.mlp_norm_D, self._eps)
+            gated_NF = self._rows.gate(plan.multiply(normed_ND, layer.gate_up))
+            change_ND = plan.multiply(gated_NF, layer.down)
+            x_ND, normed_ND = self._rows.add_norm(x_ND, change_ND, next_norm_D, self._eps)
             if index in step.capture:
                 captured[index] = x_ND
-        final_ND = self._norm(x_ND, self.final_norm_D)
         if -1 in step.capture:
-            captured[-1] = final_ND if step.capture_postnorm else x_ND
-        logits_QV = plan.multiply(final_ND[step.logit_rows_Q], self.head).float()
+            captured[-1] = normed_ND if step.capture_postnorm else x_ND
+        logits_QV = plan.multiply(normed_ND[step.logit_rows_Q], self.head).float()
         features_NTD = torch.stack([captured[layer] for layer in step.capture], 1) if captured else None
         return PassResult(logits_QV, features_NTD)
-
-    def _norm(self, x_ND: torch.Tensor, weight_D: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x_ND, (self.spec.hidden,), weight_D, self._eps)
 
 
 def _rotary_tables(

@@ -34,6 +34,7 @@ class LoadedTarget:
     dtype: torch.dtype
     device: torch.device
     verdict: Verdict
+    kernels: Kernels | None  # C kernels for this processor, where there are any
 
     @property
     def precision(self) -> str:
@@ -63,7 +64,7 @@ def load_target(
         log.warning("%s is not bitwise row-invariant here (%s); trying fp32", dtype, verdict.reason)
     _return_free_memory()
     log.info("target: %s, %s (%s)", dtype, verdict.exactness, verdict.reason)
-    return LoadedTarget(forward, spec, dtype, device, verdict)
+    return LoadedTarget(forward, spec, dtype, device, verdict, _kernels(device, cache_dir))
 
 
 def _dtypes(precision: Precision, config: PretrainedConfig, device: torch.device) -> tuple[torch.dtype, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 
 from services.requests.sampling import MAX_BAD_WORD_TOKENS, SamplingParams
-from services.sampling.choice import greedy, sample
+from services.sampling.choice import Search, greedy, near_best, sample
 from services.target.sampling import processors
 
 
@@ -50,7 +50,7 @@ class Rows:
     drafts: Sequence[int]  # row j + 1 follows drafts[: j + 1]
 
 
-def choose_tokens(logits_QV: torch.Tensor, batch: Sequence[Rows]) -> list[list[int]]:
+def choose_tokens(logits_QV: torch.Tensor, batch: Sequence[Rows], search: Search = near_best) -> list[list[int]]:
     """The target's token at every row, sequence by sequence."""
     likeliest = greedy(logits_QV).tolist() if any(rows.state.is_plain_argmax for rows in batch) else []
     chosen = []
@@ -59,28 +59,29 @@ def choose_tokens(logits_QV: torch.Tensor, batch: Sequence[Rows]) -> list[list[i
         if rows.state.is_plain_argmax:
             chosen.append(likeliest[rows.first : end])
         else:
-            chosen.append(_choose_rows(logits_QV[rows.first : end], rows))
+            chosen.append(_choose_rows(logits_QV[rows.first : end], rows, search))
     return chosen
 
 
-def _choose_rows(logits_RV: torch.Tensor, rows: Rows) -> list[int]:
+def _choose_rows(logits_RV: torch.Tensor, rows: Rows, search: Search) -> list[int]:
     tokens: list[int] = []
     for row in range(len(rows.drafts) + 1):
         drafts = rows.drafts[:row]
         if row and tokens[-1] != drafts[-1]:
             break  # the rows after a rejected draft follow a text that will not be
-        tokens.append(_choose(logits_RV[row], rows.state, drafts, rows.first_position + row))
+        tokens.append(_choose(logits_RV[row], rows.state, drafts, rows.first_position + row, search))
     return tokens
 
 
-def _choose(logits_V: torch.Tensor, state: SamplingState, drafts: Sequence[int], position: int) -> int:
+def _choose(logits_V: torch.Tensor, state: SamplingState, drafts: Sequence[int], position: int, search: Search) -> int:
     params = state.params
     logits_V = process(logits_V.clone(), state, drafts)
     if params.is_greedy:
         return int(greedy(logits_V))
     logits_V /= params.temperature
     ids_M = processors.survivors(logits_V, params.min_p, params.top_k, params.top_p)
-    return sample(logits_V[ids_M], ids_M, state.key, position)
+    logits_M = logits_V if ids_M.shape == logits_V.shape else logits_V[ids_M]
+    return sample(logits_M, ids_M, state.key, position, search)
 
 
 def process(logits_V: torch.Tensor, state: SamplingState, drafts: Sequence[int]) -> torch.Tensor:

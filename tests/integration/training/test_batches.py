@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> CapturedDocuments:
     target: LoadedTarget = load_tiny(make_tiny_model("llama", folder / "tiny"), "fp32")
     rng = random.Random(3)
     texts = [
-        Document((index, *(rng.randrange(40, VOCABULARY) for _ in range(rng.randrange(8, 50)))), 4, 0)
+        Document((index, *(rng.randrange(40, VOCABULARY) for _ in range(rng.randrange(8, 50)))), 4, index % 2)
         for index in range(30)
     ]
     config = CaptureConfig(max_document=64, top_tokens=4, pass_rows=64)
@@ -35,7 +36,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> CapturedDocuments:
     return CapturedDocuments(folder / "captured", with_features=True)
 
 
-def _packer(documents: CapturedDocuments, **settings: int) -> Packer:
+def _packer(documents: CapturedDocuments, **settings: Any) -> Packer:
     return Packer(documents, range(len(documents)), torch.arange(0, VOCABULARY, 2), ROWS, SIZE, seed=1, **settings)
 
 
@@ -70,6 +71,28 @@ def test_an_epoch_has_every_document_once_and_epochs_differ(documents: CapturedD
     first, second = seen[:30], seen[30:60]
     assert sorted(first) == sorted(second) == list(range(30))
     assert first != second
+
+
+def test_an_epoch_has_its_share_of_each_group(documents: CapturedDocuments) -> None:
+    packer, cursor = _packer(documents, shares=(1.0, 0.3)), Cursor()
+    seen: Counter[int] = Counter()
+    while cursor.epoch < 20:
+        batch, cursor = packer.take(cursor)
+        seen.update(_members(batch))
+    assert all(seen[index] >= 20 for index in range(0, 30, 2))
+    rare = [seen[index] for index in range(1, 30, 2)]
+    assert all(rare)
+    assert 0.2 < sum(rare) / (15 * 20) < 0.4
+    first, again = (list(map(_members, _packer(documents, shares=(1.0, 0.3)).once())) for _ in range(2))
+    assert first == again
+    assert 15 < sum(map(len, first)) < 30
+
+
+def test_a_group_that_nobody_reads_is_left_out(documents: CapturedDocuments) -> None:
+    batches = list(_packer(documents, shares=(0.0, 1.0)).once())
+    assert sorted(index for batch in batches for index in _members(batch)) == list(range(1, 30, 2))
+    with pytest.raises(ValueError, match="read more classes"):
+        _packer(documents, shares=(0.0, 0.0))
 
 
 def test_batches_depend_on_the_cursor_alone(documents: CapturedDocuments) -> None:

@@ -6,14 +6,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from transformers import PreTrainedTokenizerFast
 
 from services.drafters.config import DrafterConfig
 from services.target.model.loader import LoadedTarget
-from services.training.config import EvalConfig
-from services.training.evaluation.measure import measure
+from services.training.evaluation.measure import Drafting, Trial
 from services.training.synthesis.config import SynthesisConfig
 from services.training.synthesis.dialogue import Prompt, dialogue_files, read_dialogues
 from services.training.synthesis.evaluation import excluded_keys
@@ -95,14 +95,35 @@ def test_every_token_of_every_round_is_tallied(
     target: LoadedTarget, tokenizer: PreTrainedTokenizerFast, lookup_address: str
 ) -> None:
     prompts = [Prompt("chat", "x", "one two one two one two"), Prompt("chat", "x", "abcabcabcabc")]
-    config = EvalConfig(prompts=2, max_tokens=48, batch=2)
-    found = measure(target, tokenizer, "lookup", lookup_address, 5, prompts, 0.0, config)
+    max_tokens = 48
+    with Trial(target, tokenizer, Drafting("lookup", lookup_address, 5), max_tokens, batch=2) as trial:
+        found = trial.measure(prompts, 0.0)
     assert found.plain.answers + found.looping.answers == 2
     assert found.looping.looping == found.looping.answers
     for tally in (found.plain, found.looping):
         # The prefill's token is in no round.
-        assert tally.tokens <= tally.answers * (config.max_tokens - 1)
+        assert tally.tokens <= tally.answers * (max_tokens - 1)
         assert tally.rounds <= tally.tokens
         assert sum(tally.accepted) <= tally.tokens - tally.rounds + tally.answers
         assert all(a >= b for a, b in zip(tally.accepted, tally.accepted[1:], strict=False))
     assert found.plain.drafted_rounds + found.looping.drafted_rounds > 0
+
+
+def test_each_prompt_is_timed_with_drafts_and_without(
+    target: LoadedTarget, tokenizer: PreTrainedTokenizerFast, lookup_address: str
+) -> None:
+    prompts = [Prompt("chat", "x", text) for text in ("one two one two", "abcabc", "x")]
+    with Trial(target, tokenizer, Drafting("lookup", lookup_address, 5), 24, batch=1) as trial:
+        pairs = trial.race(prompts, 0.0)
+    assert len(pairs) == 3
+    assert all(with_drafts > 0 and without > 0 for with_drafts, without in pairs)
+
+
+def test_a_drafter_that_is_not_there_is_told(target: LoadedTarget, tokenizer: PreTrainedTokenizerFast) -> None:
+    drafting = Drafting("lookup", "127.0.0.1:1", 5)
+    with (
+        patch("services.training.evaluation.measure._CONNECT_S", 2.0),
+        pytest.raises(RuntimeError, match="no draft came from the lookup drafter"),
+        Trial(target, tokenizer, drafting, 24, batch=1),
+    ):
+        pass

@@ -41,7 +41,7 @@ def test_equals_the_argmax_over_large_rows() -> None:
 def test_worst_noise_does_not_lose_to_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """u rounds to 1 in fp32 for the largest bits: an infinite E would hand the choice to any other token."""
     top = torch.tensor([2**32 - 1, 2**31])
-    monkeypatch.setattr("services.sampling.choice.uniform_bits", lambda key, position, ids: top)
+    monkeypatch.setattr("services.sampling.choice.uniform_bits", lambda key, position, ids: top[(ids == 9).long()])
     logits = torch.tensor([0.0, -20.0])
     assert int((logits.double() + gumbel(top).double()).argmax()) == 0
     assert sample(logits, torch.tensor([4, 9]), 1, 1) == 4
@@ -53,7 +53,7 @@ def test_two_bad_draws_are_told_apart(first: int, second: int, lead: float) -> N
     bits = torch.tensor([first, second])
     logits = torch.tensor([lead, 0.0])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("services.sampling.choice.uniform_bits", lambda key, position, ids: bits)
+        patch.setattr("services.sampling.choice.uniform_bits", lambda key, position, ids: bits[ids])
         chosen = sample(logits, torch.tensor([0, 1]), 1, 1)
     assert chosen == int((logits.double() + gumbel(bits).double()).argmax())
 

@@ -187,6 +187,19 @@ def test_documents_of_a_row_do_not_see_each_other() -> None:
         start += length
 
 
+def test_rows_that_are_not_wanted_change_nothing_for_the_others() -> None:
+    model = mtp_model()
+    tokens, hidden = text(1)
+    tokens, hidden = torch.stack((tokens, tokens.flip(0))), torch.stack((hidden, hidden.flip(0)))[:, :, 0]
+    documents, positions = torch.zeros(2, LENGTH, dtype=torch.int64), torch.arange(LENGTH).expand(2, -1)
+    rows = torch.tensor([[3, 4, 11, 30], [0, 7, 8, 36]])
+    whole = model.train_forward(tokens, hidden, 3, documents, positions)
+    chosen = model.train_forward(tokens, hidden, 3, documents, positions, rows)
+    for all_BSD, some_BMD in zip(whole, chosen, strict=True):
+        for batch in range(2):
+            torch.testing.assert_close(some_BMD[batch], all_BSD[batch, rows[batch]], atol=1e-5, rtol=1e-5)
+
+
 def test_labels() -> None:
     tokens = torch.arange(100, 110)[None]
     documents = torch.tensor([[0] * 6 + [1] * 4])
