@@ -9,12 +9,13 @@ top tokens it is a little too low, by at most the mass that they lack.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 
 LossName = Literal["ce", "kl", "tv", "lk"]
 _LK_SHARPNESS = 3.0
+_CACHED_ELEMENTS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +39,47 @@ def agreement(
 
     `top_logprobs_RK` are log p over the whole vocabulary.
     """
-    logits_RV = logits_RV.float()
-    normaliser_R1 = logits_RV.logsumexp(-1, keepdim=True)
     known_RK = top_ids_RK >= 0
-    logq_RK = logits_RV.gather(-1, top_ids_RK.clamp(min=0)) - normaliser_R1
+    asked = torch.cat((top_ids_RK, labels_R[:, None]), 1).clamp(min=0)
+    logq_RK, logq_label_R1 = cast(torch.Tensor, LogProbs.apply(logits_RV, asked)).split((top_ids_RK.shape[1], 1), 1)
     p_RK = top_logprobs_RK.exp() * known_RK
     mass_R1 = p_RK.sum(-1, keepdim=True)
     renormalised_RK = p_RK / mass_R1.clamp(min=1e-20)
     logp_RK = torch.where(p_RK > 0, renormalised_RK.clamp(min=1e-30).log(), 0.0)
     kl_R = (renormalised_RK * (logp_RK - logq_RK)).sum(-1)
     alpha_R = torch.minimum(p_RK, logq_RK.exp() * known_RK).sum(-1)
-    logq_label_R = logits_RV.gather(-1, labels_R.clamp(min=0)[:, None])[:, 0] - normaliser_R1[:, 0]
-    return Agreement(torch.where(labels_R >= 0, -logq_label_R, 0.0), kl_R, alpha_R)
+    return Agreement(torch.where(labels_R >= 0, -logq_label_R1[:, 0], 0.0), kl_R, alpha_R)
+
+
+class LogProbs(torch.autograd.Function):
+    """logits_RV, ids_RK -> [R, K] fp32: log-softmax of each row at K ids.
+
+    A few rows at a time, so that what is as wide as the vocabulary stays in the processor's cache.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits_RV: torch.Tensor, ids_RK: torch.Tensor) -> torch.Tensor:
+        normaliser_R1 = torch.cat([rows.float().logsumexp(-1, keepdim=True) for rows in _few_rows(logits_RV)])
+        ctx.save_for_backward(logits_RV, ids_RK, normaliser_R1)
+        return logits_RV.gather(-1, ids_RK).float() - normaliser_R1
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        logits_RV, ids_RK, normaliser_R1 = ctx.saved_tensors
+        (gradient_RK,) = gradients
+        found_RV = torch.empty_like(logits_RV)
+        parts = (found_RV, logits_RV, normaliser_R1, ids_RK, gradient_RK, -gradient_RK.sum(-1, keepdim=True))
+        for found, logits, normaliser, ids, gradient, spread in zip(
+            *(_few_rows(part, logits_RV.shape[1]) for part in parts), strict=True
+        ):
+            q = (logits.float() - normaliser).exp_().mul_(spread)
+            found.copy_(q.scatter_add_(-1, ids, gradient))
+        return found_RV, None
+
+
+def _few_rows(x: torch.Tensor, width: int = 0) -> tuple[torch.Tensor, ...]:
+    """Views of about a quarter of a million elements, or of as many rows as would be where they are `width` wide."""
+    return x.split(max(1, _CACHED_ELEMENTS // (width or x.shape[1])))
 
 
 def row_loss(name: LossName, rows: Agreement) -> torch.Tensor:

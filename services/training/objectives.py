@@ -26,7 +26,8 @@ from services.training.losses import (
 class Unrolled:
     """Drafts of R rounds with G positions each, against the teacher; all [R, G].
 
-    A round's valid positions lead it. `hits_RG`: the draft's likeliest token is the teacher's.
+    A round's valid positions lead it. `hits_RG`: the draft's likeliest token is the teacher's; looked at
+    only where no gradient is wanted.
     """
 
     ce_RG: torch.Tensor
@@ -130,7 +131,8 @@ def _compare(
     row, column = at[0], at[1].clamp(max=batch.tokens_BS.shape[1] - 2)
     top_ids_RK = batch.top_ids_BSK[row, column]
     rows = agreement(logits_RV, batch.labels_BS[row, column + 1], top_ids_RK, batch.top_logprobs_BSK[row, column])
-    hits_R = (logits_RV.argmax(-1) == top_ids_RK[:, 0]) & valid_R
+    # Training itself has no use for them, and they cost as much as a small product.
+    hits_R = valid_R & False if torch.is_grad_enabled() else (logits_RV.argmax(-1) == top_ids_RK[:, 0]) & valid_R
     return rows, valid_R, hits_R
 
 
@@ -148,7 +150,7 @@ def _packed(chosen_BS: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """[B, M] the chosen positions of each row in their order, M at least 1; and which of them are real."""
     counts_B = chosen_BS.sum(-1)
     width = max(int(counts_B.max()), 1)
-    rows_BM = (~chosen_BS).to(torch.uint8).argsort(-1, stable=True)[:, :width]
+    rows_BM = torch.argsort((~chosen_BS).to(torch.uint8), dim=-1, stable=True)[:, :width]
     return rows_BM, torch.arange(width, device=chosen_BS.device) < counts_B[:, None]
 
 

@@ -9,6 +9,7 @@ import torch
 
 from services.training.losses import (
     Agreement,
+    LogProbs,
     agreement,
     decayed_weights,
     dpace_weights,
@@ -114,3 +115,23 @@ def test_decayed_weights_and_means() -> None:
     torch.testing.assert_close(decayed_weights(3, 4.0), torch.tensor([1.0, math.exp(-0.25), math.exp(-0.5)]))
     assert mean_over(torch.tensor([1.0, 5.0]), torch.tensor([3.0, 1.0])).item() == pytest.approx(2.0)
     assert mean_over(torch.tensor([1.0, 5.0]), torch.zeros(2)).item() == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_log_probabilities_and_their_gradient_are_those_of_log_softmax(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.training.losses._CACHED_ELEMENTS", 40)  # several rows at a time, and a rest
+    torch.manual_seed(1)
+    logits = (torch.randn(7, 13) * 3).to(dtype).requires_grad_()
+    ids = torch.randint(0, 13, (7, 5))
+    weights = torch.randn(7, 5)
+    found = LogProbs.apply(logits, ids)
+    (gradient,) = torch.autograd.grad((found * weights).sum(), logits)
+    plain = logits.detach().double().requires_grad_()
+    wanted = plain.log_softmax(-1).gather(-1, ids)
+    (wanted_gradient,) = torch.autograd.grad((wanted * weights.double()).sum(), plain)
+    torch.testing.assert_close(found.double(), wanted, atol=1e-5, rtol=1e-5)
+    assert gradient.dtype == dtype
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(gradient.double(), wanted_gradient, atol=tolerance, rtol=tolerance)
