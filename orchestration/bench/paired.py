@@ -38,13 +38,18 @@ def compare(run_a: Callable[[], float], run_b: Callable[[], float], pairs: int) 
         raise ValueError(f"pairs: {pairs} is out of range; it must be at least 2")
     a_values, b_values = [], []
     for pair in range(pairs):
-        if pair % 2 == 0:
+        if is_first_first(pair):
             a_values.append(run_a())
             b_values.append(run_b())
         else:
             b_values.append(run_b())
             a_values.append(run_a())
     return summarise(a_values, b_values)
+
+
+def is_first_first(pair: int) -> bool:
+    """A B, B A, A B, ...: whether this pair begins with A."""
+    return pair % 2 == 0
 
 
 def summarise(a_values: list[float], b_values: list[float]) -> Comparison:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration.cli import chat, config, demo, doctor, generate, models, serve, status, train
+from orchestration.cli import bench, chat, config, demo, doctor, generate, models, serve, status, train
 from orchestration.cli.console import err
 from orchestration.cli.failure import Failure
 
@@ -24,6 +24,7 @@ for command in (serve.serve, demo.demo, generate.generate, chat.chat, status.sta
 app.add_typer(models.app, name="models")
 app.add_typer(config.app, name="config")
 app.add_typer(train.app, name="train")
+app.add_typer(bench.app, name="bench")
 
 
 def _version(wanted: bool) -> None:

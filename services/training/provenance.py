@@ -16,7 +16,7 @@ _PACKAGES = ("draftfleet", "torch", "transformers", "numpy")
 def provenance(recipe: dict[str, Any], data: Iterable[Path], **facts: Any) -> dict[str, Any]:
     """Revision, versions, machine type, recipe and data hash; no paths and no names of people or hosts."""
     return {
-        "revision": _revision(),
+        "revision": revision(),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
         "python": platform.python_version(),
         "machine": platform.machine(),
@@ -36,7 +36,7 @@ def data_hash(files: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def _revision() -> str:
+def revision() -> str:
     """Of the checkout this file lies in, with a + where files differ from it; unknown for an installed package."""
     here = Path(__file__).parent
     try:

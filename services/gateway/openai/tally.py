@@ -49,6 +49,7 @@ class Tally:
             "drafter": ",".join(sorted({s.drafter or "none" for s in stats})),
             "requested_drafter": ",".join(sorted({s.requested_drafter for s in stats})),
             "accepted_length": round(emitted / num_rounds, 4) if num_rounds else 0.0,
+            "num_rounds": num_rounds,
             "num_drafts": sum(s.num_drafts for s in stats),
             "num_draft_tokens": sum(s.num_draft_tokens for s in stats),
             "num_accepted_tokens": sum(s.num_accepted_tokens for s in stats),

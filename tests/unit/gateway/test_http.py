@@ -81,6 +81,7 @@ async def test_chat(setup: Setup, client: openai.AsyncOpenAI, tokenizer: PreTrai
         "drafter": "lookup",
         "requested_drafter": "auto",
         "accepted_length": 2.5,
+        "num_rounds": 4,
         "num_drafts": 3,
         "num_draft_tokens": 9,
         "num_accepted_tokens": 6,
