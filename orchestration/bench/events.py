@@ -73,7 +73,8 @@ def _read(pieces: Iterable[tuple[float, bytes]]) -> Answer:
 
 def _events(pieces: Iterable[tuple[float, bytes]]) -> Iterator[tuple[float, str]]:
     """The data of every event. Data that a server spreads over several lines is joined, as the standard says."""
-    rest, data = b"", []
+    rest = b""
+    data: list[bytes] = []
     for time, piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
         for raw in lines:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import grpc
 import grpc.aio
@@ -13,6 +14,9 @@ from orchestration.bench.prompts import Prompt
 from orchestration.bench.record import Record, Speculation
 from protos import generation_pb2 as pb
 from protos.generation_pb2_grpc import GenerationStub
+
+if TYPE_CHECKING:
+    from protos.generation_pb2_grpc import GenerationAsyncStub
 
 _DESCRIBE_TIMEOUT_S = 10.0
 _TOLD = 300  # characters of an error's text that are kept
@@ -68,9 +72,9 @@ class GrpcClient:
 
     async def close(self) -> None:
         if self._channel is not None:
-            await self._channel.close()
+            await self._channel.close(None)
 
-    def _stub(self) -> GenerationStub:
+    def _stub(self) -> GenerationAsyncStub:
         # A channel belongs to the event loop that is running when it is made.
         if self._channel is None:
             address = self._arm.url.removeprefix("grpc://")

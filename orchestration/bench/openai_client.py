@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
@@ -54,11 +53,10 @@ class OpenAiClient:
         sent = time.perf_counter()
         error_kind = error_text = ""
         try:
-            # httpx bounds the wait for each piece; this bounds the whole answer.
-            await asyncio.wait_for(self._read(prompt.text, pieces), self._timeout_s)
+            await self._read(prompt.text, pieces, sent + self._timeout_s)
             ended = time.perf_counter()
             answer = read_answer(pieces)
-        except (asyncio.TimeoutError, httpx.TimeoutException) as error:
+        except httpx.TimeoutException as error:
             error_kind, error_text = "timeout", _words(error)
         except httpx.ConnectError as error:
             error_kind, error_text = "no connection", _words(error)
@@ -83,13 +81,16 @@ class OpenAiClient:
             finish=answer.finish,
         )
 
-    async def _read(self, text: str, pieces: list[tuple[float, bytes]]) -> None:
+    async def _read(self, text: str, pieces: list[tuple[float, bytes]], deadline: float) -> None:
         """Adds every piece with its arrival."""
         async with self._client.stream("POST", self._url, json=self._body(text)) as reply:
             if reply.status_code != httpx.codes.OK:
                 raise StreamError(f"HTTP {reply.status_code}", (await reply.aread()).decode(errors="replace"))
             async for piece in reply.aiter_bytes():
                 pieces.append((time.perf_counter(), piece))
+                # httpx bounds the wait for each piece; here, the whole answer.
+                if pieces[-1][0] > deadline:
+                    raise StreamError("timeout", f"the answer takes longer than {self._timeout_s:g} s")
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -113,8 +113,8 @@ class Pairing(_Part):
 class Result(_Part):
     """What `draftfleet bench` writes and `draftfleet bench compare` reads."""
 
-    schema_name: Literal["draftfleet-bench"] = SCHEMA
-    schema_version: Literal[1] = VERSION
+    schema_name: Literal["draftfleet-bench"] = "draftfleet-bench"
+    schema_version: Literal[1] = 1
     date: str  # UTC, when it began
     machine: Machine
     versions: dict[str, str]

@@ -130,7 +130,7 @@ def _errors(cells: Sequence[Cell]) -> Table:
 def _arm_note(result: Result, index: int) -> str:
     measured = result.arms[index]
     arm = measured.arm
-    asked = {"max_tokens": arm.max_tokens, "temperature": arm.temperature, "seed": arm.seed}
+    asked: dict[str, object] = {"max_tokens": arm.max_tokens, "temperature": arm.temperature, "seed": arm.seed}
     asked |= {"drafter": arm.drafter, "max_draft_tokens": arm.max_draft_tokens}
     words = [f"{key} {value}" for key, value in asked.items() if value is not None]
     words += ["ignore_eos"] if arm.ignore_eos else []

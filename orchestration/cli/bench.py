@@ -26,7 +26,6 @@ app = typer.Typer(
 
 _MIXED = ["mixed"]
 _CLASSES = ["chat", "code", "maths"]
-_ArmSettings = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")]
 
 
 @app.command()
@@ -95,8 +94,8 @@ def run(
 
 @app.command()
 def ab(
-    a: Annotated[_ArmSettings, typer.Option("-a", metavar="KEY=VALUE", help="A setting of the first arm.")] = None,
-    b: Annotated[_ArmSettings, typer.Option("-b", metavar="KEY=VALUE", help="A setting of the second arm.")] = None,
+    a: Annotated[list[str] | None, typer.Option("-a", metavar="KEY=VALUE", help="A setting of the first arm.")] = None,
+    b: Annotated[list[str] | None, typer.Option("-b", metavar="KEY=VALUE", help="A setting of the second arm.")] = None,
     pairs: Annotated[int, typer.Option("--pairs", min=2, help="Pairs of runs of each cell.")] = 4,
     url: shared.Url = "grpc://127.0.0.1:9000",
     model: shared.Model = "",

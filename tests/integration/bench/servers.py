@@ -51,19 +51,19 @@ class HttpDoubles:
         self.bodies.append(body)
         self.headers.append(dict(request.headers))
         prompt = body["prompt"] if "prompt" in body else body["messages"][-1]["content"]
-        if "refuse" in prompt:
+        if "<refuse>" in prompt:
             return JSONResponse({"error": {"message": "too many"}}, status_code=429)
         return StreamingResponse(self._events(prompt, "prompt" in body), media_type="text/event-stream")
 
     async def _events(self, prompt: str, is_completion: bool) -> AsyncIterator[bytes]:
         for text in TEXTS:
             yield _event({"choices": [{"index": 0, "text": text} if is_completion else {"delta": {"content": text}}]})
-            if "hang" in prompt:
+            if "<hang>" in prompt:
                 await asyncio.sleep(_START_TIMEOUT_S)
             await asyncio.sleep(PAUSE_S)
-            if "cut" in prompt:
+            if "<cut>" in prompt:
                 return
-            if "fail" in prompt:
+            if "<fail>" in prompt:
                 yield _event({"error": {"code": "internal_error", "message": "broken"}})
                 return
         # The end comes in one piece, as from servers that write quickly.
@@ -78,7 +78,9 @@ class HttpDoubles:
 def serving_http(doubles: HttpDoubles) -> Iterator[str]:
     """The base of its API. It runs in a thread, so that the load has an event loop of its own."""
     (port,) = free_ports(1)
-    server = uvicorn.Server(uvicorn.Config(doubles.app(), host="127.0.0.1", port=port, log_level="error"))
+    server = uvicorn.Server(
+        uvicorn.Config(doubles.app(), host="127.0.0.1", port=port, log_level="error", lifespan="off")
+    )
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -106,12 +108,12 @@ class GrpcDouble(GenerationServicer):
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> AsyncIterator[pb.GenerateChunk]:
         self.requests.append(request)
         prompt = request.chat.messages[0].content if request.HasField("chat") else request.text
-        if "refuse" in prompt:
+        if "<refuse>" in prompt:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many")
         for index, text in enumerate(TEXTS):
             yield pb.GenerateChunk(text=text, token_ids=[1] * len(text), token_times=[time.time()] * len(text))
             await asyncio.sleep(PAUSE_S)
-            if "cut" in prompt and index:
+            if "<cut>" in prompt and index:
                 return
         yield pb.GenerateChunk(
             finish_reason=pb.FINISH_REASON_LENGTH,

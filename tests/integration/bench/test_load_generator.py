@@ -73,14 +73,14 @@ async def test_strict_servers_are_sent_nothing_that_was_not_asked_for(url: str, 
 @pytest.mark.parametrize(
     ("prompt", "kind", "told"),
     [
-        ("refuse", "HTTP 429", "too many"),
-        ("cut", "cut off", "ended before"),
-        ("fail", "stream internal_error", "broken"),
-        ("hang", "timeout", ""),
+        ("<refuse>", "HTTP 429", "too many"),
+        ("<cut>", "cut off", "ended before"),
+        ("<fail>", "stream internal_error", "broken"),
+        ("<hang>", "timeout", ""),
     ],
 )
 async def test_http_faults_are_errors_of_their_kind(url: str, prompt: str, kind: str, told: str) -> None:
-    record = await ask(build_arm({"url": url}), prompt, timeout_s=1.0 if prompt == "hang" else 20.0)
+    record = await ask(build_arm({"url": url}), prompt, timeout_s=1.0 if prompt == "<hang>" else 20.0)
     assert record.error == kind
     assert told in record.error_text
 
@@ -99,7 +99,7 @@ async def test_grpc_streams_are_taken_apart() -> None:
         (request,) = double.requests
         assert (request.sampling.max_tokens, request.sampling.seed) == (5, 7)
         assert (request.speculation.drafter, request.speculation.max_draft_tokens) == ("lookup", 2)
-        refused, cut = await ask(arm, "refuse"), await ask(arm, "cut")
+        refused, cut = await ask(arm, "<refuse>"), await ask(arm, "<cut>")
     assert (refused.error, refused.error_text) == ("gRPC RESOURCE_EXHAUSTED", "too many")
     assert cut.error == "cut off"
 
@@ -153,12 +153,12 @@ async def test_two_arms_in_one_run(url: str, doubles: HttpDoubles, tmp_path: Pat
 
 
 async def test_failures_of_some_requests_are_counted_and_of_all_warm_ups_told(url: str) -> None:
-    some = PromptSet("some", "the test", ((Prompt("s/0", "say"), Prompt("s/1", "refuse"), Prompt("s/2", "cut")),))
+    some = PromptSet("some", "the test", ((Prompt("s/0", "say"), Prompt("s/1", "<refuse>"), Prompt("s/2", "<cut>")),))
     settings = Settings(loads=(Load(concurrency=3),), num_prompts=3, num_warmups=0)
     (cell,) = (await run([build_arm({"name": "A", "url": url})], settings, some)).cells
     assert cell.total.errors == {"HTTP 429": 1, "cut off": 1}
     assert cell.total.completed == 1
-    none = PromptSet("none", "the test", ((Prompt("n/0", "refuse"),),))
+    none = PromptSet("none", "the test", ((Prompt("n/0", "<refuse>"),),))
     with pytest.raises(EndpointError, match=r"every warm-up request of A failed; the first: HTTP 429: .*too many"):
         await run([build_arm({"name": "A", "url": url})], Settings(loads=(Load(concurrency=1),)), none)
 
