@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,13 @@ def _draw(pyplot: Any, result: Result) -> Any:
         axis = _ByContext(result) if result.settings.contexts else _ByLoad(result)
         _panel(line[0], axis, cells, (("", lambda c: c.total.output_throughput),), "output tok/s")
         for panel, (figure_name, words) in zip(line[1:3], _LATENCIES, strict=True):
-            _panel(panel, axis, cells, tuple((s, _value(f"{figure_name}_{s}")) for s in ("p50", "p99")), f"{words}, ms")
+            _panel(
+                panel,
+                axis,
+                cells,
+                tuple((s, _value(f"{figure_name}_{s}")) for s in ("p50", "p99")),
+                f"{words}, ms (dotted: p99)",
+            )
         _speeds(line[3], axis, cells)
         if result.pairings:
             _ratios(line[4], result, name)
@@ -68,13 +74,14 @@ class _ByLoad:
         loads = result.settings.loads
         kinds = {load.kind for load in loads}
         self.title = "load"
-        self.ticks: list[str] | None = [load.label for load in loads]
+        self.ticks = {float(index): load.label for index, load in enumerate(loads)}
         self._places = {load.label: float(index) for index, load in enumerate(loads)}
         if len(loads) > 1 and kinds == {"closed"}:
-            self.title, self.ticks = "requests at once", None
+            self.title = "requests at once"
+            self.ticks = {float(load.concurrency or 0): str(load.concurrency) for load in loads}
             self._places = {load.label: float(load.concurrency or 0) for load in loads}
         if len(loads) > 1 and kinds == {"poisson"} and not any(math.isinf(load.request_rate or 0) for load in loads):
-            self.title, self.ticks = "requests/s", None
+            self.title, self.ticks = "requests/s", {}
             self._places = {load.label: load.request_rate or 0.0 for load in loads}
 
     def place(self, cell: Cell) -> float:
@@ -88,7 +95,7 @@ class _ByContext:
     """Tokens of the prompt to the right, a line for each load."""
 
     title = "prompt tokens"
-    ticks: list[str] | None = None
+    ticks: Mapping[float, str] = {}
 
     def __init__(self, result: Result) -> None:
         self._has_arms = len(result.arms) > 1
@@ -108,10 +115,11 @@ def _panel(
             found = [(axis.place(cell), value) for cell in line if (value := point(cell)) is not None]
             _plot(panel, found, style, color, f"{name} {suffix}".strip())
     panel.set_xlabel(axis.title)
-    panel.set_ylabel(title)
+    panel.set_ylabel(title, fontsize=8)
+    panel.margins(0.1)
     panel.set_ylim(bottom=0)
-    if axis.ticks is not None:
-        panel.set_xticks(range(len(axis.ticks)), axis.ticks, fontsize=7)
+    if axis.ticks:
+        panel.set_xticks(list(axis.ticks), list(axis.ticks.values()), fontsize=7)
     panel.grid(alpha=0.3)
 
 
@@ -125,7 +133,8 @@ def _speeds(panel: Any, axis: _ByLoad | _ByContext, cells: Sequence[Cell]) -> No
         ]
         _plot(panel, found, "-o", color, name)
     panel.set_xlabel("tok/s of one answer")
-    panel.set_ylabel("output tok/s")
+    panel.set_ylabel("output tok/s", fontsize=8)
+    panel.margins(0.1)
     panel.set_xlim(left=0)
     panel.set_ylim(bottom=0)
     panel.grid(alpha=0.3)
