@@ -19,7 +19,7 @@ from orchestration.bench.result import Cell, MeasuredArm, Pairing, Ratio, Reques
 from orchestration.bench.summary import Summary, summarise
 from orchestration.bench.surroundings import this_machine, versions
 
-_PROBE_CHARACTERS = 8000
+_PROBE_CHARACTERS = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ async def run(
             sides.append(_Side(arm, client, await client.describe()))
         sets = [own_prompts] if own_prompts else [dataset(name) for name in settings.datasets]
         if settings.contexts:
-            sets = await _of_lengths(sides[0], settings)
+            sets = await _of_lengths(arms[0], settings, api_key)
         cells, pairings = [], []
         for prompts in sets:
             for load in settings.loads:
@@ -92,10 +92,15 @@ async def run(
     )
 
 
-async def _of_lengths(side: _Side, settings: Settings) -> list[PromptSet]:
+async def _of_lengths(arm: Arm, settings: Settings, api_key: str | None) -> list[PromptSet]:
     """Prompts of each length, with the characters that a token of this model has in them."""
     probe = long_prompts(_PROBE_CHARACTERS, 1.0, 1).take(1, 0)[0]
-    record = await side.client.run(probe, 0.0)
+    client = connect(arm.model_copy(update={"max_tokens": 1}), settings.timeout_s, api_key)
+    try:
+        await client.describe()
+        record = await client.run(probe, 0.0)
+    finally:
+        await client.close()
     if not record.is_ok or not record.prompt_tokens:
         raise EndpointError(f"a prompt cannot be measured in tokens: {record.error_text or 'no usage is told'}")
     per_token = len(probe.text) / record.prompt_tokens

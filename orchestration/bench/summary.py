@@ -12,16 +12,18 @@ from pydantic import BaseModel, ConfigDict
 from orchestration.bench.objective import is_met
 from orchestration.bench.record import Record
 
+BURSTS = (
+    "itl: inter-token latency between the arrivals of neighbouring tokens. Tokens that arrive in one message share its "
+    "arrival, so all but the first of them count as 0; tpot spreads them, and icl is between messages."
+)
 METHOD = (
     "Latencies count from when a request was due. ttft: time to first token. tpot: time per output token, (last - "
-    "first arrival) / (tokens - 1) of each answer; bursts cannot distort it. itl: inter-token latency between the "
-    "arrivals of neighbouring tokens; tokens that arrive in one message share its arrival, so all but the first of "
-    "them count as 0. icl: inter-chunk latency between messages that bring tokens. e2el: end-to-end latency. delay: "
-    "from the engine's time stamp of a token to its arrival, where the server stamps and its clock is this one. "
-    "Over OpenAI's HTTP the tokens of one message are not told: their number is taken from the answer's usage, which "
-    "gives the same distribution of itl; without usage each message counts as a token, and the summary says so. "
-    "Throughputs are over the time from the first request to the end of the last answer, of answers that came to "
-    "their end. Warm-up requests are in no figure."
+    f"first arrival) / (tokens - 1) of each answer. {BURSTS} e2el: end-to-end latency. delay: from the engine's time "
+    "stamp of a token to its arrival, where the server stamps and its clock is this one. Over OpenAI's HTTP the "
+    "tokens of one message are not told: their number is taken from the answer's usage, which gives the same "
+    "distribution of itl; without usage each message counts as a token, and the summary says so. Throughputs are over "
+    "the time from the first request to the end of the last answer, of answers that came to their end. Warm-up "
+    "requests are in no figure."
 )
 ACCEPTED_LENGTH = (
     "accepted length = tokens emitted in decode rounds / decode rounds (bonus token included, the prefill's token in "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from orchestration.bench.figures import FIGURES
 from orchestration.bench.result import Cell, Pairing, Ratio, Result
-from orchestration.bench.summary import Summary
+from orchestration.bench.summary import BURSTS, Summary
 
 _SHOWN = (
     "output_throughput",
@@ -58,9 +58,10 @@ def notes(result: Result) -> list[str]:
     cached, prompt = sum(t.cached_prompt_tokens for t in totals), sum(t.prompt_tokens for t in totals)
     if cached:
         lines.append(f"{cached / prompt:.0%} of the prompt tokens came from the prefix cache (--unique-prompts: none)")
+    lines.append(BURSTS)
     if not all(total.are_tokens_told for total in totals):
         lines.append("an endpoint told no usage: each of its messages counts as one token")
-    if any(total.drafting for total in totals):
+    if any(total.drafting is not None for total in totals):
         lines.append(result.accepted_length)
     return lines
 

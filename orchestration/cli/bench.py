@@ -231,6 +231,12 @@ def _measure(
 
     if output is not None and output.suffix != ".json":
         raise Failure(f"--output: {output} must end in .json")
+    if output is not None:
+        # Now rather than after hours of measuring.
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Failure(f"--output: {output.parent} cannot be made ({error.strerror})") from error
     try:
         chosen = Settings.model_validate({**settings, "loads": loads, "goodput_ms": parse(goodput or ())})
         own = read_prompts(dataset_path) if dataset_path is not None else None

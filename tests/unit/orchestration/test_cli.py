@@ -25,7 +25,7 @@ def run(*arguments: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
 
 def test_help_names_every_command() -> None:
     said = run("--help").stdout
-    for command in ("serve", "demo", "generate", "chat", "status", "models", "doctor", "config"):
+    for command in ("serve", "demo", "generate", "chat", "status", "models", "doctor", "config", "bench"):
         assert command in said
 
 
@@ -41,6 +41,24 @@ def test_settings_are_shown_and_checked() -> None:
 def test_a_service_that_is_away_is_told(command: tuple[str, ...]) -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     assert f"nothing answers at {address}" in " ".join(run(*command, address, expect=1).stderr.split())
+
+
+def test_the_bench_tells_an_endpoint_that_is_away_and_options_that_do_not_go_together(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    said = run("bench", "run", "--url", f"grpc://{address}", expect=1).stderr
+    assert f"no draftfleet answers at {address}" in " ".join(said.split())
+    trace = tmp_path / "trace"
+    trace.write_text("0\n")
+    for arguments, told in (
+        (("run", "--request-rate", "1", "--trace", str(trace)), "give one of them"),
+        (("run", "--request-rate", "1", "-c", "1", "-c", "2"), "bounds an open loop"),
+        (("run", "--request-rate", "-1"), "request_rate"),
+        (("run", "--output", "result.txt"), "must end in .json"),
+        (("run", "--url", "127.0.0.1:8000"), "is no endpoint"),
+        (("ab", "-a", "drafters=none"), "KEY=VALUE with KEY one of"),
+        (("compare", str(trace), str(trace)), "no result of `draftfleet bench`"),
+    ):
+        assert told in " ".join(run("bench", *arguments, expect=1).stderr.split())
 
 
 def test_status_of_nothing_fails_clearly() -> None:
