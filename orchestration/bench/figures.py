@@ -34,6 +34,12 @@ def _accepted_length(summary: Summary) -> float | None:
     return summary.drafting.accepted_length
 
 
+def _cached_share(summary: Summary) -> float | None:
+    if not summary.cached_prompt_tokens:
+        return None
+    return 100 * summary.cached_prompt_tokens / summary.prompt_tokens
+
+
 FIGURES = {
     figure.name: figure
     for figure in (
@@ -46,6 +52,7 @@ FIGURES = {
         *(_latency("icl", statistic) for statistic in ("p50", "p99")),
         *(_latency("e2el", statistic) for statistic in ("mean", "p99")),
         _latency("delay", "p50"),
+        Figure("cached_share", "cached prompt", "%", True, _cached_share),
         Figure("accepted_length", "accepted length", "", True, _accepted_length),
     )
 }

@@ -29,11 +29,17 @@ class Settings(_Part):
     contexts: tuple[int, ...] = Field((), description="Prompts of about so many tokens each, instead of datasets.")
     loads: tuple[Load, ...]
     num_prompts: int | None = Field(None, ge=1, description="Of each run; null: enough to hold the load a while.")
-    num_warmups: int | None = Field(None, ge=0, description="Before each cell; null: as many as run at once.")
+    num_warmups: int | None = Field(
+        None,
+        ge=0,
+        description="Before each cell; null: all prompts where runs repeat them, else as many as run at once.",
+    )
     repeats: int = Field(1, ge=1, description="Measured runs of each cell and arm.")
     seed: int = Field(0, ge=0, description="Of arrivals and of the order of prompts.")
     goodput_ms: dict[str, float] = Field(default_factory=dict, description="Limits of a latency objective.")
-    unique_prompts: bool = Field(False, description="A random mark before each prompt, against prefix caches.")
+    unique_prompts: bool = Field(
+        False, description="A random mark before each prompt, against prefix caches; always with contexts."
+    )
     timeout_s: float = Field(600.0, gt=0, description="Of each request.")
     save_detailed: bool = Field(False, description="Keep every request's times in the result.")
 

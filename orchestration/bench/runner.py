@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -181,7 +181,7 @@ class _Cell:
         load = self._load
         if load.kind != "closed":
             load = Load(concurrency=min(count, load.concurrency or 4))
-        records = await put(load, side.client, self._prompts(index, -1, count), 0, self._told(index, "warm-up", count))
+        records = await put(load, side.client, self._warm_up_prompts(count), 0, self._told(index, "warm-up", count))
         if not any(record.is_ok for record in records):
             first = records[0]
             raise EndpointError(
@@ -190,7 +190,7 @@ class _Cell:
 
     async def _run(self, index: int, repeat: int) -> None:
         name = f"run {repeat + 1} of {self._settings.repeats}"
-        prompts = self._prompts(index, repeat, _num_prompts(self._settings, self._load))
+        prompts = self._prompts(_num_prompts(self._settings, self._load))
         # Both arms of a pair meet the same arrivals.
         seed = self._settings.seed + repeat
         told = self._told(index, name, len(prompts))
@@ -202,23 +202,35 @@ class _Cell:
     def _num_warmups(self) -> int:
         if self._settings.num_warmups is not None:
             return self._settings.num_warmups
-        if len(self._sides) == 2:
-            # All prompts, so that no run of a pair finds more of them in a prefix cache than the other.
+        if self._do_runs_repeat_prompts and not self._are_prompts_unique:
+            # All prompts, so that no run finds more of them in a prefix cache than another.
             return _num_prompts(self._settings, self._load)
         return max(2, self._load.concurrency or 0)
 
-    def _prompts(self, index: int, repeat: int, count: int) -> list[Prompt]:
-        """Of a run; repeat -1 warms up, on other prompts where there are enough and one arm is measured."""
-        settings = self._settings
-        measured = _num_prompts(settings, self._load)
-        if repeat < 0 and len(self._sides) == 1:
-            prompts = self._set.take(measured + count, settings.seed)[measured:]
-        else:
-            prompts = self._set.take(count, settings.seed)
-        if not settings.unique_prompts:
+    @property
+    def _do_runs_repeat_prompts(self) -> bool:
+        return len(self._sides) > 1 or self._settings.repeats > 1 or len(self._settings.loads) > 1
+
+    @property
+    def _are_prompts_unique(self) -> bool:
+        # The cost of a context is that of computing it.
+        return self._settings.unique_prompts or bool(self._settings.contexts)
+
+    def _prompts(self, count: int) -> list[Prompt]:
+        """The same for every run of the cell, but for marks."""
+        return self._marked(self._set.take(count, self._settings.seed))
+
+    def _warm_up_prompts(self, count: int) -> list[Prompt]:
+        """Those that are measured where runs repeat them, else others as far as there are enough."""
+        if self._do_runs_repeat_prompts:
+            return self._prompts(count)
+        measured = _num_prompts(self._settings, self._load)
+        return self._marked(self._set.take(measured + count, self._settings.seed)[measured:])
+
+    def _marked(self, prompts: list[Prompt]) -> list[Prompt]:
+        if not self._are_prompts_unique:
             return prompts
-        marks = random.Random(f"{settings.seed} {index} {repeat}")
-        return [replace(prompt, text=f"[{marks.getrandbits(32):08x}] {prompt.text}") for prompt in prompts]
+        return [replace(prompt, text=f"[{secrets.token_hex(4)}] {prompt.text}") for prompt in prompts]
 
     def _words(self, index: int, name: str) -> str:
         arm = f"{self._sides[index].arm.name}, " if len(self._sides) > 1 else ""

@@ -21,6 +21,7 @@ _SHOWN = (
     "icl_p50",
     "e2el_mean",
     "accepted_length",
+    "cached_share",
 )
 _PAIRED = ("output_throughput", "ttft_mean", "tpot_mean", "e2el_mean", "accepted_length")
 
@@ -55,9 +56,8 @@ def notes(result: Result) -> list[str]:
     )
     lines += [_arm_note(result, index) for index in range(len(result.arms))]
     totals = [cell.total for cell in result.cells]
-    cached, prompt = sum(t.cached_prompt_tokens for t in totals), sum(t.prompt_tokens for t in totals)
-    if cached:
-        lines.append(f"{cached / prompt:.0%} of the prompt tokens came from the prefix cache (--unique-prompts: none)")
+    if any(total.cached_prompt_tokens for total in totals):
+        lines.append("cached prompt: tokens that came from the server's prefix cache; --unique-prompts keeps it out")
     lines.append(BURSTS)
     if not all(total.are_tokens_told for total in totals):
         lines.append("an endpoint told no usage: each of its messages counts as one token")

@@ -42,7 +42,12 @@ NumPrompts = Annotated[
     typer.Option("--num-prompts", min=1, help="Requests of each run; otherwise 4 a client, or 60 s of arrivals."),
 ]
 NumWarmups = Annotated[
-    int | None, typer.Option("--num-warmups", min=0, help="Requests before each cell that are in no figure.")
+    int | None,
+    typer.Option(
+        "--num-warmups",
+        min=0,
+        help="Requests before each cell that are in no figure; otherwise all prompts where runs repeat them.",
+    ),
 ]
 UniquePrompts = Annotated[
     bool, typer.Option("--unique-prompts", help="A random mark before each prompt, so that no prefix cache knows it.")

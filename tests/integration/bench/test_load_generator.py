@@ -163,6 +163,19 @@ async def test_failures_of_some_requests_are_counted_and_of_all_warm_ups_told(ur
         await run([build_arm({"name": "A", "url": url})], Settings(loads=(Load(concurrency=1),)), none)
 
 
+async def test_runs_that_repeat_prompts_are_all_warmed_up_alike(url: str, doubles: HttpDoubles) -> None:
+    """Otherwise the second load of a sweep would find the first one's prompts in a prefix cache."""
+    arm = build_arm({"name": "A", "url": url})
+    await run([arm], Settings(loads=(Load(concurrency=1), Load(concurrency=2)), num_prompts=4), GOOD)
+    texts = [body["messages"][0]["content"] for body in doubles.bodies]
+    assert len(texts) == 2 * (4 + 4)
+    assert {texts.count(text) for text in texts} == {4}
+    doubles.bodies.clear()
+    await run([arm], Settings(loads=(Load(concurrency=1),), num_prompts=4), GOOD)
+    texts = [body["messages"][0]["content"] for body in doubles.bodies]
+    assert len(texts) == len(set(texts)) == 2 + 4
+
+
 async def test_unique_prompts_never_repeat(url: str, doubles: HttpDoubles) -> None:
     settings = Settings(loads=(Load(concurrency=2),), num_prompts=4, num_warmups=2, repeats=2, unique_prompts=True)
     await run([build_arm({"name": "A", "url": url})], settings, GOOD)
@@ -175,7 +188,8 @@ async def test_contexts_are_sized_by_what_the_server_counts(url: str, doubles: H
     result = await run([build_arm({"name": "A", "url": url})], settings)
     probe, *rest = [len(body["messages"][0]["content"]) for body in doubles.bodies]
     per_token = probe / 9  # the double counts 9 tokens in any prompt
-    assert rest == [round(32 * per_token)] * 2 + [round(64 * per_token)] * 2
+    mark = len("[01234567] ")
+    assert rest == [round(32 * per_token) + mark] * 2 + [round(64 * per_token) + mark] * 2
     assert [cell.dataset for cell in result.cells] == ["context-32", "context-64"]
 
 
