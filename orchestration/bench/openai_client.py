@@ -45,8 +45,9 @@ class OpenAiClient:
             if not models:
                 raise EndpointError(f"{url} lists no model; name one with --model")
             self._model = next(iter(models))
-        facts = models.get(self._model, {})
-        return Served(self._model, {key: facts[key] for key in ("root", "max_model_len", "draftfleet") if key in facts})
+        told = models.get(self._model) or {}
+        facts = {key: told[key] for key in ("root", "max_model_len") if key in told}
+        return Served(self._model, {**facts, **(told.get("draftfleet") or {})})
 
     async def run(self, prompt: Prompt, due: float) -> Record:
         pieces: list[tuple[float, bytes]] = []

@@ -23,9 +23,10 @@ def python_of(rival: Rival, root: Path, tell: Callable[[str], None]) -> Path:
     """The interpreter that has the rival's packages; installs them the first time. Raises InstallError."""
     if not rival.environment:
         return OWN_PYTHON
-    folder = root / rival.environment
+    place = root / rival.environment
+    folder = place / "venv"
     wanted = "\n".join(rival.requirements)
-    with exclusive(root, silent):
+    with exclusive(place, silent):
         done = folder / _DONE
         if done.is_file() and done.read_text() == wanted:
             return folder / "bin" / "python"

