@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
 
-_START_TIMEOUT_S = 600.0
+_START_TIMEOUT_S = 1800.0  # vllm compiles first, and a busy machine takes its time
 _STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.5
 _TOLD_LINES = 15
@@ -33,12 +34,17 @@ def serving(command: Sequence[str], variables: dict[str, str], port: int, log: P
             _wait(process, url, log)
             yield url
         finally:
-            process.terminate()
-            try:
-                process.wait(_STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Asks it to end, then ends whatever is left of its session: its workers too."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_STOP_TIMEOUT_S)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:

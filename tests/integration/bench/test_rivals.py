@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from gguf import GGMLQuantizationType, GGUFReader
@@ -91,6 +92,22 @@ def test_a_server_that_does_not_come_up_is_told_with_its_last_words(tmp_path: Pa
         serving(command, {}, free_ports(1)[0], tmp_path / "log"),
     ):
         raise AssertionError("it never serves")
+
+
+def test_workers_of_a_server_end_with_it(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    script = (
+        "import http.server, subprocess, sys\n"
+        "worker = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "print(worker.pid, flush=True)\n"
+        "class Handler(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self): self.send_response(200); self.end_headers()\n"
+        f"http.server.HTTPServer(('127.0.0.1', {port}), Handler).serve_forever()\n"
+    )
+    with serving([sys.executable, "-c", script], {}, port, tmp_path / "log"):
+        worker = psutil.Process(int((tmp_path / "log").read_text().splitlines()[0]))
+        assert worker.is_running()
+    worker.wait(timeout=20)
 
 
 def test_every_rival_is_started_with_the_threads_it_was_given(tmp_path: Path) -> None:
