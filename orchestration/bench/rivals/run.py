@@ -8,6 +8,7 @@ while it is measured.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,7 @@ def main(
     unknown = set(rivals) - RIVALS.keys()
     if unknown:
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: not known; it must be one of {', '.join(RIVALS)}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # servers must not be left behind
     output.mkdir(parents=True, exist_ok=True)
     settings = Settings(
         datasets=tuple(datasets),
