@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration.cli import bench, chat, config, demo, doctor, generate, models, serve, status, train
+from orchestration.cli import bench, chat, classifier, config, demo, doctor, generate, models, serve, status, train
 from orchestration.cli.console import err
 from orchestration.cli.failure import Failure
 
@@ -25,6 +25,7 @@ app.add_typer(models.app, name="models")
 app.add_typer(config.app, name="config")
 app.add_typer(train.app, name="train")
 app.add_typer(bench.app, name="bench")
+app.add_typer(classifier.app, name="classifier")
 
 
 def _version(wanted: bool) -> None:

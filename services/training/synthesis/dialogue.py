@@ -7,10 +7,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
-TaskClass = Literal["chat", "code", "maths"]
-CLASSES: tuple[TaskClass, ...] = get_args(TaskClass)
+from services.requests.task import CLASSES as CLASSES  # for those who import them from here
+from services.requests.task import TaskClass as TaskClass
+
 Ending = Literal["stop", "length", "loop"]
 
 

