@@ -68,6 +68,7 @@ def save(model: LinearModel, path: Path, provenance: dict[str, object]) -> None:
         "provenance": json.dumps(provenance, sort_keys=True),
     }
     save_file({"weights": model.weights_BK.astype(np.float16)}, path, metadata)
+    path.chmod(0o644)  # it is written for its owner alone, and a package is read by others
 
 
 def load(path: Path) -> LinearModel:
