@@ -561,6 +561,8 @@ class SpeculationStats(_message.Message):
     NUM_ROUNDS_FIELD_NUMBER: _builtins.int
     ACCEPTED_LENGTH_FIELD_NUMBER: _builtins.int
     EXACTNESS_FIELD_NUMBER: _builtins.int
+    TASK_CLASS_FIELD_NUMBER: _builtins.int
+    CLASS_CONFIDENCE_FIELD_NUMBER: _builtins.int
     drafter: _builtins.str
     """the kind that drafted last"""
     requested_drafter: _builtins.str
@@ -575,6 +577,10 @@ class SpeculationStats(_message.Message):
     """tokens emitted per round, bonus included"""
     exactness: _builtins.str
     """bitwise or ties"""
+    task_class: _builtins.str
+    """what the prompt was taken for: chat, code or maths"""
+    class_confidence: _builtins.float
+    """probability of that class"""
     def __init__(
         self,
         *,
@@ -586,10 +592,12 @@ class SpeculationStats(_message.Message):
         num_rounds: _builtins.int = ...,
         accepted_length: _builtins.float = ...,
         exactness: _builtins.str = ...,
+        task_class: _builtins.str = ...,
+        class_confidence: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_length", b"accepted_length", "drafter", b"drafter", "exactness", b"exactness", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_drafts", b"num_drafts", "num_rounds", b"num_rounds", "requested_drafter", b"requested_drafter"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_length", b"accepted_length", "class_confidence", b"class_confidence", "drafter", b"drafter", "exactness", b"exactness", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_drafts", b"num_drafts", "num_rounds", b"num_rounds", "requested_drafter", b"requested_drafter", "task_class", b"task_class"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,7 +28,12 @@ class TargetRequest(_message.Message):
     PROMPT_IDS_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
     SPECULATION_FIELD_NUMBER: _builtins.int
+    TASK_CLASS_FIELD_NUMBER: _builtins.int
+    CLASS_CONFIDENCE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    task_class: _builtins.str
+    """chat, code or maths; empty: not known"""
+    class_confidence: _builtins.float
     @_builtins.property
     def prompt_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -44,10 +49,12 @@ class TargetRequest(_message.Message):
         prompt_ids: _abc.Iterable[_builtins.int] | None = ...,
         sampling: _generation_pb2.Sampling | None = ...,
         speculation: _generation_pb2.Speculation | None = ...,
+        task_class: _builtins.str = ...,
+        class_confidence: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling", "speculation", b"speculation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt_ids", b"prompt_ids", "request_id", b"request_id", "sampling", b"sampling", "speculation", b"speculation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_confidence", b"class_confidence", "prompt_ids", b"prompt_ids", "request_id", b"request_id", "sampling", b"sampling", "speculation", b"speculation", "task_class", b"task_class"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha import reflection
 
 from protos import generation_pb2 as pb
 from services.gateway.errors import ApiError, ErrorKind
-from services.gateway.gateway import Gateway, Job
+from services.gateway.gateway import Gateway, Job, Prompt
 from services.requests.codec import sampling_from_proto, speculation_from_proto
 from services.requests.sampling import SamplingParams
 
@@ -95,7 +95,7 @@ class Generation:
             raise ApiError(ErrorKind.INVALID, "prompt: one of text, token_ids and chat is required", field="prompt")
         return await self._gateway.job(
             request.request_id or f"gen-{uuid.uuid4().hex}",
-            await self._prompt_ids(request),
+            await self._prompt(request),
             sampling,
             speculation,
             prompt_field=_PROMPT_FIELDS[prompt],
@@ -103,14 +103,14 @@ class Generation:
             timeout_s=time_remaining,
         )
 
-    async def _prompt_ids(self, request: pb.GenerateRequest) -> tuple[int, ...]:
+    async def _prompt(self, request: pb.GenerateRequest) -> Prompt:
         prompt = request.WhichOneof("prompt")
         if prompt == "token_ids":
-            return tuple(request.token_ids.ids)
+            return Prompt(tuple(request.token_ids.ids))
         if prompt == "text":
             if not request.text:
                 raise ApiError(ErrorKind.INVALID, "text: it must not be empty", field="text")
-            return await self._gateway.text_ids(request.text, "text")
+            return await self._gateway.text_prompt(request.text, "text")
         if not request.chat.messages:
             raise ApiError(ErrorKind.INVALID, "chat.messages: it must not be empty", field="chat.messages")
         for index, message in enumerate(request.chat.messages):
@@ -119,7 +119,7 @@ class Generation:
                 text = f"{field}: {message.role[:32]!r} is not known; it must be one of {', '.join(_CHAT_ROLES)}"
                 raise ApiError(ErrorKind.INVALID, text, field=field)
         turns = [(message.role, message.content) for message in request.chat.messages]
-        return await self._gateway.chat_ids(turns, "chat.messages")
+        return await self._gateway.chat_prompt(turns, "chat.messages")
 
 
 class FrontDoor:

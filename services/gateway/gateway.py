@@ -16,9 +16,20 @@ from services.gateway.tokenization import Tokenization
 from services.models.tokenizer import Message
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation
+from services.requests.task import Task
+from services.router.classifier.classifier import default_classifier
 
 ALIAS = "default"
 _TEMPLATE_ROLES = {"developer": "system"}
+_CLASSIFIED_IDS = 512  # at each end of a prompt that came as token ids
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Token ids, and the class that the text they came from was taken for."""
+
+    ids: tuple[int, ...]
+    task: Task | None = None  # not known yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +41,7 @@ class Job:
     sampling: SamplingParams  # with seed and max_tokens
     speculation: Speculation
     timeout_s: float
+    task: Task
 
 
 class Gateway:
@@ -40,6 +52,7 @@ class Gateway:
         self.model_name = model_name
         self.tokenization = tokenization
         self.targets = targets
+        self._classifier = default_classifier()
         self.admission = Admission(config.max_concurrent_requests, config.retry_after_s)
 
     def check_model(self, name: str) -> None:
@@ -51,25 +64,26 @@ class Gateway:
                 field="model",
             )
 
-    async def text_ids(self, text: str, field: str) -> tuple[int, ...]:
-        """Ids of a plain prompt; `field` names it in errors."""
+    async def text_prompt(self, text: str, field: str) -> Prompt:
+        """A plain prompt; `field` names it in errors."""
         self._check_characters(len(text), field)
-        return tuple(await self.tokenization.prompt_ids(text))
+        return Prompt(tuple(await self.tokenization.prompt_ids(text)), self._classifier.of_prompt(text))
 
-    async def chat_ids(self, turns: Sequence[tuple[str, str]], field: str) -> tuple[int, ...]:
-        """Ids of a chat given as (role, content); `field` names it in errors."""
+    async def chat_prompt(self, turns: Sequence[tuple[str, str]], field: str) -> Prompt:
+        """A chat given as (role, content); `field` names it in errors."""
         self._check_characters(sum(len(content) for _, content in turns), field)
         # Chat templates know the newer name's older one.
         messages = [Message(role=_TEMPLATE_ROLES.get(role, role), content=content) for role, content in turns]
         try:
-            return tuple(await self.tokenization.chat_ids(messages))
+            ids = await self.tokenization.chat_ids(messages)
         except ValueError as error:
             raise ApiError.of_value(error, {"messages": field}) from error
+        return Prompt(tuple(ids), self._classifier.of_messages(turns))
 
     async def job(
         self,
         request_id: str,
-        prompt_ids: Sequence[int],
+        prompt: Prompt,
         sampling: SamplingParams,
         speculation: Speculation,
         *,
@@ -85,6 +99,7 @@ class Gateway:
         stands before those of sampling.
         """
         max_tokens_field = max_tokens_field or f"{sampling_prefix}max_tokens"
+        prompt_ids = prompt.ids
         info = await self.targets.info()
         if not prompt_ids:
             raise ApiError(ErrorKind.INVALID, f"{prompt_field}: it must not be empty", field=prompt_field)
@@ -133,16 +148,17 @@ class Gateway:
         limit = self.config.request_timeout_s
         return Job(
             request_id,
-            tuple(prompt_ids),
+            prompt_ids,
             complete,
             speculation,
             limit if timeout_s is None else min(limit, timeout_s),
+            prompt.task or await self._task_of_ids(prompt_ids),
         )
 
     async def run(self, job: Job) -> AsyncGenerator[pb.GenerateChunk, None]:
         """Chunks of all choices; the first of each tells the seed and the client's request id."""
         assert job.sampling.seed is not None
-        call = TargetCall(job.prompt_ids, job.sampling, job.speculation, job.timeout_s)
+        call = TargetCall(job.prompt_ids, job.sampling, job.speculation, job.timeout_s, job.task)
         begun: set[int] = set()
         async with aclosing(self.targets.generate(call)) as chunks:
             async for chunk in chunks:
@@ -152,6 +168,9 @@ class Gateway:
                     begun.add(chunk.choice)
                     chunk.seed = job.sampling.seed
                     chunk.request_id = job.request_id
+                if chunk.finish_reason:
+                    chunk.speculation.task_class = job.task.kind
+                    chunk.speculation.class_confidence = job.task.confidence
                 yield chunk
 
     async def model_info(self) -> pb.ModelInfo:
@@ -171,6 +190,10 @@ class Gateway:
         except ApiError:
             return False
         return not self.admission.is_draining
+
+    async def _task_of_ids(self, ids: Sequence[int]) -> Task:
+        seen = ids if len(ids) <= 2 * _CLASSIFIED_IDS else (*ids[:_CLASSIFIED_IDS], *ids[-_CLASSIFIED_IDS:])
+        return self._classifier.of_prompt(await self.tokenization.text(seen))
 
     def _check_characters(self, count: int, field: str) -> None:
         limit = self.config.max_prompt_characters

@@ -23,6 +23,7 @@ from services.gateway.errors import ApiError, ErrorKind
 from services.requests.codec import sampling_to_proto, speculation_to_proto
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation
+from services.requests.task import UNKNOWN_TASK, Task
 from services.router.messages import RouteReply, RouteRequest
 from services.router.policy import choose_target
 from services.rpc.channels import ChannelPool, Unreachable
@@ -48,6 +49,7 @@ class TargetCall:
     sampling: SamplingParams
     speculation: Speculation
     timeout_s: float
+    task: Task = UNKNOWN_TASK
 
 
 class _Lost(Exception):
@@ -177,6 +179,8 @@ class TargetPool:
             prompt_ids=call.prompt_ids,
             sampling=sampling_to_proto(call.sampling),
             speculation=speculation_to_proto(call.speculation),
+            task_class=call.task.kind,
+            class_confidence=call.task.confidence,
         )
         unfinished = set(range(call.sampling.n))
         rpc = stub.Generate(request, timeout=max(deadline - self._clock(), 0.001))
@@ -250,7 +254,7 @@ class TargetPool:
     ) -> asyncio.Task[None] | None:
         if self._route is None or call.speculation.is_off:
             return None
-        request = RouteRequest(request_id, member.replica, call.speculation.drafter, call.sampling.n)
+        request = RouteRequest(request_id, member.replica, call.speculation.drafter, call.sampling.n, call.task)
         return asyncio.create_task(self._attach(self._route, stub, request))
 
     async def _attach(self, route: Route, stub: TargetAsyncStub, request: RouteRequest) -> None:

@@ -7,6 +7,7 @@ from typing import Any, cast
 from protos import generation_pb2 as pb
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation, as_drafter_choice
+from services.requests.task import UNKNOWN_TASK, Task, TaskClass
 
 _SCALARS = (
     "max_tokens",
@@ -62,3 +63,8 @@ def speculation_to_proto(speculation: Speculation) -> pb.Speculation:
         max_draft_tokens=speculation.max_draft_tokens,
         trace=speculation.trace,
     )
+
+
+def task_from_proto(task_class: str, confidence: float) -> Task:
+    """Raises ValueError as Task does."""
+    return Task(cast(TaskClass, task_class), confidence) if task_class else UNKNOWN_TASK

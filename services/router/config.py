@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from services.requests.task import Task, TaskClass
 from services.rpc.channels import ChannelConfig
 
 DrafterKind = Literal["mtp", "dfly", "lookup"]
@@ -20,6 +21,13 @@ class RouterConfig(BaseModel):
         default=("dfly", "mtp", "lookup"),
         min_length=1,
         description="Drafter kinds for `auto` and for replacements, best first.",
+    )
+    class_preference: dict[TaskClass, tuple[DrafterKind, ...]] = Field(
+        default={"chat": ("mtp", "dfly", "lookup")},
+        description="Another order for requests of a class; it cannot add a kind that `preference` leaves out.",
+    )
+    min_class_confidence: float = Field(
+        default=0.6, ge=0, le=1, description="Requests whose class is less sure are served in the usual order."
     )
     drafters_per_target: int = Field(
         default=4, ge=1, le=64, description="Most replicas of one drafter kind that a target replica keeps streams to."
@@ -40,3 +48,10 @@ class RouterConfig(BaseModel):
         if len(set(kinds)) != len(kinds):
             raise ValueError(f"{', '.join(kinds)} names a kind twice; every kind may be named once")
         return kinds
+
+    def preference_for(self, task: Task) -> tuple[DrafterKind, ...]:
+        """Kinds for a request of this class, best first."""
+        if task.confidence < self.min_class_confidence:
+            return self.preference
+        first = [kind for kind in self.class_preference.get(task.kind, ()) if kind in self.preference]
+        return tuple(dict.fromkeys((*first, *self.preference)))

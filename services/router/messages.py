@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.requests.speculation import DrafterChoice
+from services.requests.task import UNKNOWN_TASK, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,7 @@ class RouteRequest:
     target: str  # replica id
     drafter: DrafterChoice
     sequences: int = 1  # one for each choice
+    task: Task = UNKNOWN_TASK
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from services.requests.speculation import DrafterChoice
 def drafter_kinds(choice: DrafterChoice, preference: Sequence[str]) -> tuple[str, ...]:
     """Drafter kinds to try, in order: the asked one first, then those that may replace it.
 
-    What depends on the prompt's class (chat, code, maths) belongs here: it
-    reorders `preference` for `auto`.
+    `preference` is that of the prompt's class.
     """
     if choice == "none":
         return ()

@@ -48,7 +48,7 @@ class Router:
             request.drafter,
             request.target,
             members,
-            preference=self._config.preference,
+            preference=self._config.preference_for(request.task),
             per_target=self._config.drafters_per_target,
             sequences=request.sequences,
             pending=self._pending(),

@@ -257,9 +257,14 @@ class Engine:
 
     @staticmethod
     def _drafting_context(sequence: Sequence) -> DraftingContext:
-        sampling = sequence.request.sampling
+        request, sampling = sequence.request, sequence.request.sampling
         return DraftingContext(
-            sampling.temperature, sampling.top_k, sampling.top_p, sequence.sampling.key, sequence.request.speculation
+            sampling.temperature,
+            sampling.top_k,
+            sampling.top_p,
+            sequence.sampling.key,
+            request.speculation,
+            request.task,
         )
 
     def _cancel(self, request_id: str) -> None:

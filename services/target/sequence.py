@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation
+from services.requests.task import UNKNOWN_TASK, Task
 from services.target.emission import Emission, Statistics
 from services.target.kv.blocks import ROOT
 from services.target.sampling.logprobs import TokenLogprobs
@@ -25,6 +26,7 @@ class Request:
     sampling: SamplingParams
     speculation: Speculation
     sink: Sink  # called in the engine's thread; must not block
+    task: Task = UNKNOWN_TASK
 
 
 @dataclass(slots=True, eq=False)

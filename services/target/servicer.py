@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from protos import generation_pb2, target_pb2, target_pb2_grpc
-from services.requests.codec import sampling_from_proto, speculation_from_proto
+from services.requests.codec import sampling_from_proto, speculation_from_proto, task_from_proto
 from services.target.codec import to_chunk
 from services.target.drafting.interface import Lease
 from services.target.emission import Emission
@@ -51,7 +51,10 @@ class TargetServicer(target_pb2_grpc.TargetServicer):
                 raise ValueError("request_id: it is empty")
             sampling = sampling_from_proto(request.sampling)
             speculation = speculation_from_proto(request.speculation)
-            self._engine.submit(Request(request.request_id, tuple(request.prompt_ids), sampling, speculation, sink))
+            task = task_from_proto(request.task_class, request.class_confidence)
+            self._engine.submit(
+                Request(request.request_id, tuple(request.prompt_ids), sampling, speculation, sink, task)
+            )
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except EngineFull as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from protos import generation_pb2 as pb
 from services.gateway.gateway import Gateway, Job
+from services.gateway.gateway import Prompt as GatewayPrompt
 from services.gateway.merging import merge
 from services.gateway.openai.answers import (
     Answer,
@@ -88,9 +89,9 @@ async def plan_completion(gateway: Gateway, body: bytes) -> Plan:
     jobs, echoed = [], []
     for index, prompt in enumerate(prompts):
         field = "prompt" if len(prompts) == 1 else f"prompt[{index}]"
-        ids = await gateway.text_ids(prompt, field) if isinstance(prompt, str) else tuple(prompt)
-        jobs.append(await _job(gateway, asked, f"{header.id}-{index}", ids, field))
-        echoed.append(EchoedPrompt(ids, await _text(gateway, prompt) if asked.echo else ""))
+        given = await gateway.text_prompt(prompt, field) if isinstance(prompt, str) else GatewayPrompt(tuple(prompt))
+        jobs.append(await _job(gateway, asked, f"{header.id}-{index}", given, field))
+        echoed.append(EchoedPrompt(given.ids, await _text(gateway, prompt) if asked.echo else ""))
     answer = CompletionAnswer(asked, echoed, gateway.tokenization.token_bytes)
     return Plan(header, asked, jobs, answer, gateway)
 
@@ -102,9 +103,9 @@ async def plan_chat(gateway: Gateway, body: bytes) -> Plan:
     asked = await _ready(gateway, chat(request))
     check_choices(1, asked.sampling.n, gateway.config.max_choices)
     header = await _header(gateway, "chatcmpl-", request.model)
-    ids = await gateway.chat_ids([(m.role, m.text()) for m in request.messages], "messages")
-    job = await _job(gateway, asked, header.id, ids, "messages")
-    return Plan(header, asked, [job], ChatAnswer(asked, ids, gateway.tokenization.token_bytes), gateway)
+    given = await gateway.chat_prompt([(m.role, m.text()) for m in request.messages], "messages")
+    job = await _job(gateway, asked, header.id, given, "messages")
+    return Plan(header, asked, [job], ChatAnswer(asked, given.ids, gateway.tokenization.token_bytes), gateway)
 
 
 async def _ready(gateway: Gateway, asked: Asked) -> Asked:
@@ -125,10 +126,10 @@ async def _header(gateway: Gateway, prefix: str, model: str) -> Header:
     return Header(f"{prefix}{uuid.uuid4().hex}", int(time.time()), model, fingerprint)
 
 
-async def _job(gateway: Gateway, asked: Asked, request_id: str, ids: Sequence[int], field: str) -> Job:
+async def _job(gateway: Gateway, asked: Asked, request_id: str, prompt: GatewayPrompt, field: str) -> Job:
     return await gateway.job(
         request_id,
-        ids,
+        prompt,
         asked.sampling,
         asked.speculation,
         prompt_field=field,

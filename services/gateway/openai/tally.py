@@ -55,5 +55,14 @@ class Tally:
             "num_accepted_tokens": sum(s.num_accepted_tokens for s in stats),
             # One replica that only promises ties is enough to lose the stronger word.
             "exactness": max((s.exactness for s in stats), default=""),
+            **self._task(),
             "seed": self.seed,
+        }
+
+    def _task(self) -> dict[str, Any]:
+        """Classes are joined by commas where prompts differ; the confidence is the least sure one's."""
+        stats = self._stats.values()
+        return {
+            "class": ",".join(sorted({s.task_class for s in stats})),
+            "class_confidence": round(min((s.class_confidence for s in stats), default=0.0), 4),
         }

@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 
 from services.requests.speculation import Speculation
+from services.requests.task import UNKNOWN_TASK, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class DraftingContext:
     top_p: float
     noise_key: int  # 64 bits
     speculation: Speculation
+    task: Task = UNKNOWN_TASK
 
 
 @dataclass(frozen=True, slots=True)

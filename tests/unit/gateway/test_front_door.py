@@ -58,6 +58,8 @@ async def test_streams_chunks_with_seed_and_request_id_in_the_first(setup: Setup
     assert chunks[0].seed == sent.sampling.seed
     assert chunks[-1].finish_reason == pb.FINISH_REASON_STOP
     assert chunks[-1].speculation.accepted_length == 2.5
+    assert chunks[-1].speculation.task_class == setup.target.requests[0].task_class
+    assert chunks[-1].speculation.class_confidence == setup.target.requests[0].class_confidence > 1 / 3
     assert sent.request_id != "mine"  # two clients may choose the same
 
 

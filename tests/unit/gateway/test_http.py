@@ -77,7 +77,9 @@ async def test_chat(setup: Setup, client: openai.AsyncOpenAI, tokenizer: PreTrai
     assert sent.sampling.temperature == 1.0
     assert sent.sampling.max_tokens == min(48, 64 - len(sent.prompt_ids))
     assert answer.model_extra is not None
-    assert answer.model_extra["draftfleet"] == {
+    told = dict(answer.model_extra["draftfleet"])
+    assert 1 / 3 < told.pop("class_confidence") <= 1
+    assert told == {
         "drafter": "lookup",
         "requested_drafter": "auto",
         "accepted_length": 2.5,
@@ -86,6 +88,7 @@ async def test_chat(setup: Setup, client: openai.AsyncOpenAI, tokenizer: PreTrai
         "num_draft_tokens": 9,
         "num_accepted_tokens": 6,
         "exactness": "bitwise",
+        "class": sent.task_class,
         "seed": sent.sampling.seed,
     }
 
@@ -178,6 +181,28 @@ async def test_statistics_of_several_choices_are_summed(setup: Setup, client: op
     assert told["accepted_length"] == (4 * 2.5 + 12 * 1.0) / 16
     assert told["num_draft_tokens"] == 18
     assert told["exactness"] == "ties"
+
+
+async def test_the_class_of_every_prompt_is_told(setup: Setup, client: openai.AsyncOpenAI) -> None:
+    code, maths = "def f(x):", "3x + 7 = 22, x = ?"
+    answer = await client.completions.create(model="tiny", prompt=code)
+    assert (answer.model_extra or {})["draftfleet"]["class"] == "code"
+    answer = await client.completions.create(model="tiny", prompt=[code, maths])
+    told = (answer.model_extra or {})["draftfleet"]
+    assert told["class"] == "code,maths"
+    sent = {request.task_class: request.class_confidence for request in setup.target.requests[1:]}
+    assert told["class_confidence"] == pytest.approx(min(sent.values()), abs=1e-4)
+
+
+async def test_token_ids_are_classified_by_their_text(
+    setup: Setup, client: openai.AsyncOpenAI, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    ids = tokenizer("3x + 7 = 22, x = ?")["input_ids"]
+    await client.completions.create(model="tiny", prompt=ids)
+    await client.completions.create(model="tiny", prompt="3x + 7 = 22, x = ?")
+    by_ids, by_text = setup.target.requests
+    assert by_ids.task_class == "maths"
+    assert by_ids.class_confidence == pytest.approx(by_text.class_confidence, abs=0.1)
 
 
 async def test_stop_reason_and_length(setup: Setup, client: openai.AsyncOpenAI) -> None:

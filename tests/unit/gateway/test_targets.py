@@ -19,6 +19,7 @@ from services.gateway.errors import ApiError, ErrorKind
 from services.gateway.targets import Route, TargetCall, TargetPool
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation
+from services.requests.task import Task
 from services.router.messages import RouteReply, RouteRequest
 from tests.unit.gateway.conftest import until
 from tests.unit.gateway.scripted import Script, ScriptedTarget, fail, finish, member, say, stop_short
@@ -26,8 +27,11 @@ from tests.unit.gateway.scripted import Script, ScriptedTarget, fail, finish, me
 HELLO = ["hello", ""]
 
 
+CODE = Task("code", 0.75)
+
+
 def call(n: int = 1, speculation: Speculation | None = None, timeout_s: float = 20) -> TargetCall:
-    return TargetCall((5, 6), SamplingParams(max_tokens=4, seed=1, n=n), speculation or Speculation(), timeout_s)
+    return TargetCall((5, 6), SamplingParams(max_tokens=4, seed=1, n=n), speculation or Speculation(), timeout_s, CODE)
 
 
 async def texts(pool: TargetPool, what: TargetCall | None = None) -> list[str]:
@@ -226,7 +230,9 @@ async def test_the_lease_is_attached_while_the_prompt_is_prefilled() -> None:
         script.target = targets[0]
         assert await texts(pool, call(speculation=Speculation("mtp"))) == ["x"]
         assert targets[0].leases == [LEASE]
-        assert asked == [RouteRequest(targets[0].requests[0].request_id, "target-0", "mtp", 1)]
+        assert asked == [RouteRequest(targets[0].requests[0].request_id, "target-0", "mtp", 1, CODE)]
+        sent = targets[0].requests[0]
+        assert (sent.task_class, sent.class_confidence) == ("code", 0.75)
 
 
 @pytest.mark.parametrize("off", [Speculation("none"), Speculation("mtp", 0)])

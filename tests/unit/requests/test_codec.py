@@ -9,14 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protos import generation_pb2 as pb
+from protos import target_pb2
 from services.requests.codec import (
     sampling_from_proto,
     sampling_to_proto,
     speculation_from_proto,
     speculation_to_proto,
+    task_from_proto,
 )
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation
+from services.requests.task import UNKNOWN_TASK, Task
 
 TOKENS = st.integers(0, 2**31 - 1)
 
@@ -98,3 +101,18 @@ def test_foreign_messages_give_value_errors_at_worst(data: bytes) -> None:
         return
     with suppress(ValueError):
         sampling_from_proto(message)
+
+
+def test_a_task_survives_the_wire() -> None:
+    sent = target_pb2.TargetRequest(task_class="maths", class_confidence=0.75)
+    assert task_from_proto(sent.task_class, sent.class_confidence) == Task("maths", 0.75)
+
+
+def test_a_target_that_is_told_no_class_takes_it_as_unknown() -> None:
+    nothing = target_pb2.TargetRequest()
+    assert task_from_proto(nothing.task_class, nothing.class_confidence) == UNKNOWN_TASK
+
+
+def test_a_strange_class_is_named() -> None:
+    with pytest.raises(ValueError, match="'poem' is not known"):
+        task_from_proto("poem", 0.5)

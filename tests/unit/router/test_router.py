@@ -14,6 +14,7 @@ import pytest
 from protos import drafting_pb2 as pb
 from protos import drafting_pb2_grpc
 from services.dcut.messages import Member
+from services.requests.task import UNKNOWN_TASK, Task
 from services.router.config import RouterConfig
 from services.router.messages import RouteReply, RouteRequest
 from services.router.router import Router
@@ -157,3 +158,33 @@ async def test_a_burst_spreads_before_the_reports_show_it() -> None:
 def test_a_kind_is_preferred_once() -> None:
     with pytest.raises(ValueError, match="names a kind twice"):
         RouterConfig(preference=("mtp", "mtp"))
+
+
+@pytest.mark.parametrize(
+    ("task", "kinds"),
+    [
+        (Task("chat", 0.9), ("mtp", "dfly", "lookup")),
+        (Task("code", 0.9), ("dfly", "mtp", "lookup")),
+        (Task("maths", 0.9), ("dfly", "mtp", "lookup")),
+        (Task("chat", 0.5), ("dfly", "mtp", "lookup")),
+        (UNKNOWN_TASK, ("dfly", "mtp", "lookup")),
+    ],
+)
+def test_the_class_orders_the_kinds_when_it_is_sure(task: Task, kinds: tuple[str, ...]) -> None:
+    assert RouterConfig().preference_for(task) == kinds
+
+
+def test_a_class_cannot_add_a_kind_that_is_not_preferred() -> None:
+    order = {"preference": ["lookup", "dfly"], "class_preference": {"code": ["mtp", "dfly"]}}
+    config = RouterConfig.model_validate(order)
+    assert config.preference_for(Task("code", 1.0)) == ("dfly", "lookup")
+    assert config.preference_for(Task("chat", 1.0)) == ("lookup", "dfly")
+
+
+async def test_a_chat_goes_to_the_kind_that_suits_it_and_a_forced_kind_wins() -> None:
+    async with fleet(grants("dfly"), grants("mtp")) as (router, _, members):
+        members[:] = [at(members[0].address, "d0", kind="dfly"), at(members[1].address, "d1", kind="mtp")]
+        chat = Task("chat", 0.99)
+        assert (await router.route(RouteRequest("r", "t", "auto", 1, chat))).kind == "mtp"
+        assert (await router.route(RouteRequest("r", "t", "dfly", 1, chat))).kind == "dfly"
+        assert (await router.route(RouteRequest("r", "t", "auto", 1, Task("code", 0.99)))).kind == "dfly"
