@@ -22,6 +22,13 @@ class DraftingConfig(BaseModel):
         default=True, description="Draft by lookup in this process when no drafter replica can be used."
     )
     lookup: LookupConfig = Field(default=LookupConfig(), description="Settings of that local lookup.")
+    lookup_from: int = Field(
+        default=6,
+        ge=0,
+        le=64,
+        description="Where a request leaves the drafter to us, text that has repeated itself for so many tokens is "
+        "drafted by that lookup instead of asking a replica; 0: never.",
+    )
     max_draft: int = Field(
         default=MAX_DRAFT_TOKENS, ge=0, le=MAX_DRAFT_TOKENS, description="Most draft tokens of a round."
     )
@@ -60,6 +67,11 @@ class DraftingConfig(BaseModel):
                 raise ValueError(
                     f"{high}: {getattr(self, high)} is out of range; it must be at least {low} ({getattr(self, low)})"
                 )
+        if self.lookup_from > self.lookup.max_ngram:
+            raise ValueError(
+                f"lookup_from: {self.lookup_from} is out of range; it must be at most lookup.max_ngram "
+                f"({self.lookup.max_ngram}), where matches are not compared any further"
+            )
         if self.chunk_bytes * 2 > self.max_message_bytes:
             raise ValueError(
                 f"chunk_bytes: {self.chunk_bytes} is out of range; it must be at most half of max_message_bytes "

@@ -136,7 +136,7 @@ class Desk:
             if count <= 0:
                 continue
             self._sources.settle(record, now)
-            if record.link is None:
+            if record.link is None or self._is_repeating(record):
                 self._draft_here(record, count)
                 continue
             if record.link not in outbox:
@@ -176,7 +176,7 @@ class Desk:
             return "none"
         traits = record.link.traits if record.link is not None else None
         if traits is not None:
-            return traits.kind
+            return f"{traits.kind}+lookup" if record.is_beside else traits.kind
         return "none" if record.local is None else "lookup"
 
     def close(self, sequence: int) -> None:
@@ -194,6 +194,10 @@ class Desk:
     def wake(self) -> None:
         self._event.set()
 
+    def _is_repeating(self, record: DraftedSequence) -> bool:
+        """Lookup is right there more often than a drafter, and costs nothing; its drafter is caught up later."""
+        return record.local is not None and record.local.repeated() >= self._config.lookup_from
+
     def _draft_here(self, record: DraftedSequence, count: int) -> None:
         if record.local is None:
             self.counters.skipped += 1
@@ -201,6 +205,7 @@ class Desk:
         guess = record.local.draft(count)
         if guess is not None:
             self.counters.local_drafts += 1
+            record.is_beside = record.is_beside or record.link is not None
             record.state.offer(guess, len(record.tokens))
 
     def _on_reply(self, inbound: Inbound) -> None:

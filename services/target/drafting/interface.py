@@ -85,7 +85,7 @@ class DraftingDesk(Protocol):
         """The draft for the sequence's committed length, once; None where there is none."""
 
     def drafter_of(self, sequence: int) -> str:
-        """The kind that drafts for it now, or 'none'."""
+        """The kind that drafts for it now, or 'none'; 'mtp+lookup' where local lookup has drafted beside it."""
 
     def close(self, sequence: int) -> None: ...
 

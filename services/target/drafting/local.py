@@ -16,6 +16,12 @@ class LocalLookup:
         self._tokens = tokens
         self._index = SuffixIndex(config)
 
+    def repeated(self) -> int:
+        """Newest tokens that have stood together before, at most max_ngram."""
+        self._index.extend(self._tokens[len(self._index) :])
+        match = self._index.match()
+        return 0 if match is None else match.length
+
     def draft(self, max_draft: int) -> Guess | None:
         self._index.extend(self._tokens[len(self._index) :])
         tokens, probabilities = self._index.propose(max_draft)

@@ -31,6 +31,7 @@ class DraftedSequence:
     link: DrafterLink | None = None
     generation: int = 0  # of the link's stream that the session lives in
     local: LocalLookup | None = None
+    is_beside: bool = False  # the local lookup has drafted though there was a drafter
     version: int = -1  # of the pool when the source was chosen
     choose_again_at: float = math.inf
     retry_at: float = 0.0

@@ -65,12 +65,21 @@ class Sources:
                 self._pool.note(link)
         elif link is not None and not record.is_connected:
             self.lose(record)
-        is_local = link is None and self._config.local_lookup and bool(record.kinds)
-        if not is_local:
+        if not self._wants_lookup(record):
             record.local = None
         elif record.local is None:
             record.local = LocalLookup(self._config.lookup, record.tokens)
         self._want_features(record)
+
+    def _wants_lookup(self, record: DraftedSequence) -> bool:
+        """Without a drafter, or beside one where the request leaves the choice to us."""
+        if not self._config.local_lookup or not record.kinds:
+            return False
+        if record.link is None:
+            return True
+        traits = record.link.traits
+        is_neural = traits is not None and traits.kind != "lookup"
+        return is_neural and self._config.lookup_from > 0 and record.context.speculation.drafter == "auto"
 
     def _want_features(self, record: DraftedSequence) -> None:
         """While the best kind is away its hidden states are kept, so that it can be caught up."""

@@ -109,6 +109,33 @@ def test_each_kind(target: LoadedTarget, drafters: dict[str, DrafterProcess], ki
         assert not desk.counters.faults
 
 
+@pytest.mark.parametrize("kind", ["auto", "mtp"])
+def test_text_that_repeats_itself_is_looked_up_unless_a_kind_is_asked_for(
+    target: LoadedTarget, drafters: dict[str, DrafterProcess], kind: str
+) -> None:
+    """The drafter is caught up whenever the text stops repeating."""
+    view = View(drafters)
+    view.show("mtp")
+    period = [3, 1, 4, 1, 5, 9, 2, 6]
+    speculation = Speculation(as_drafter_choice(kind))
+    wanted = [
+        Ask(prompt, SamplingParams(max_tokens=80, temperature=temperature, seed=5, ignore_eos=True), speculation)
+        for prompt in (period * 6, period * 2 + PROMPTS[3], PROMPTS[2])
+        for temperature in (0.0, 0.8)
+    ]
+    with running_engine(target, SilentDesk()) as engine:
+        texts = answer_tokens(engine, wanted)
+    with desk_for(target, view) as desk, running_engine(target, desk) as engine:
+        until(lambda: len(desk.features_of_interest()) == 1, "mtp is connected")
+        answers = [choices[0] for choices in answer_all(engine, wanted, concurrency=3)]
+        assert [answer.tokens for answer in answers] == texts
+        assert desk.counters.asks > 0
+        assert (desk.counters.local_drafts > 0) == (kind == "auto")
+        told = {answer.finish.statistics.drafter for answer in answers if answer.finish is not None}
+        assert told <= ({"mtp", "mtp+lookup"} if kind == "auto" else {"mtp"})
+        assert not desk.counters.faults
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_switching_mid_request(target: LoadedTarget, drafters: dict[str, DrafterProcess], temperature: float) -> None:
     view = View(drafters)
