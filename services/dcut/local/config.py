@@ -1,0 +1,42 @@
+"""Settings of a target replica's own D-cut."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Mode = Literal["off", "quarters", "exact"]
+
+
+class LocalDcutConfig(BaseModel):
+    """Whose drafts are worth asking for, and which offered rows are worth verifying. Never changes a text."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mode: Mode = Field(
+        default="exact",
+        description="exact: ask and keep what pays. quarters: always ask, keep a quarter, a half, three quarters or "
+        "all (the paper's form). off: always ask, keep everything.",
+    )
+    profile: bool = Field(
+        default=True, description="Measure the target's step at start-up; otherwise costs are learned while it serves."
+    )
+    profile_budget_s: float = Field(default=10.0, gt=0, le=600, description="Longest that this measuring may take.")
+    first_probe: int = Field(
+        default=32,
+        ge=1,
+        le=1 << 16,
+        description="Steps without a draft after which a sequence is asked for one anyway.",
+    )
+    last_probe: int = Field(
+        default=512, ge=1, le=1 << 20, description="Most such steps; they double with every probe that did not pay."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> LocalDcutConfig:
+        if self.last_probe < self.first_probe:
+            raise ValueError(
+                f"last_probe: {self.last_probe} is out of range; it must be at least first_probe ({self.first_probe})"
+            )
+        return self

@@ -1,0 +1,306 @@
+"""A target replica's own D-cut: what to ask, what to keep, and what to learn from both. Pure.
+
+The caller passes durations; nothing here reads a clock, and nothing it decides can reach a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from services.dcut.costs.corrected import CorrectedCosts
+from services.dcut.costs.drafts import DraftCosts, DraftWait
+from services.dcut.costs.steps import Floats, StepCosts
+from services.dcut.local.acceptance import Acceptance
+from services.dcut.local.ask import choose_lengths
+from services.dcut.local.calibration import Calibration
+from services.dcut.local.config import LocalDcutConfig
+from services.dcut.local.history import NUM_SCENARIOS, DraftHistory
+from services.dcut.local.messages import (
+    CalibrationSnapshot,
+    Candidate,
+    DcutCounters,
+    DcutSnapshot,
+    KindSnapshot,
+    Offer,
+    StepLine,
+    StepLoad,
+    Verified,
+    WaitSnapshot,
+)
+from services.dcut.local.patience import patience_s
+from services.dcut.local.selection import Counts, keep_all, keep_exact, keep_quarters, survival
+from services.requests.speculation import MAX_DRAFT_TOKENS
+
+_PROBE_LENGTH = 3
+_PROBE_WEIGHT = NUM_SCENARIOS // 2  # what a probe brings is worth more than what was long ago
+_SMOOTHING = 0.1
+_PLAN_ROUNDS = 8  # that an answer to whom to ask holds, as long as they are the same
+_LEARN_ROUNDS = 8  # whose verdicts are learned together
+_LEARN_VERDICTS = 128
+
+_Plan = tuple[tuple[tuple[int, str], ...], tuple[int, ...]]  # sequences with their drafters' kinds; lengths
+# Kind, class, greedy; confidences, drafts verified, of them accepted.
+_Verdict = tuple[tuple[str, str, bool], tuple[float, ...], int, int]
+
+
+@dataclass(slots=True)
+class _Sequence:
+    slot: int  # in the history
+    task_class: str
+    is_greedy: bool
+    first_probe: int
+    probe_after: int  # steps without a draft
+    kind: str = ""
+    asked: int = 0  # draft tokens of the newest ask, until it is answered or given up
+    is_probe: bool = False
+    num_idle: int = 0  # steps without a draft in a row
+    stated: tuple[float, ...] = ()  # confidences of the draft that is being verified
+
+    @property
+    def group(self) -> tuple[str, str]:
+        return self.kind, self.task_class
+
+
+class LocalDcut:
+    """Belongs to the engine's thread. Without a table of step times it starts from an assumed shape."""
+
+    def __init__(self, config: LocalDcutConfig, table: StepCosts | None = None) -> None:
+        self.config = config
+        self.steps = CorrectedCosts(table)
+        self.drafts = DraftCosts()
+        self.acceptance = Acceptance()
+        self.calibration = Calibration()
+        self.counters = DcutCounters()
+        self._history = DraftHistory()
+        self._sequences: dict[int, _Sequence] = {}
+        self._verdicts: list[_Verdict] = []
+        self._num_rounds = 0
+        self._plan: _Plan = ((), ())
+        self._plan_age = 0
+        self._expected_wait_s = 0.0  # of the newest asks
+        self._stall_s = 0.0  # smoothed time that steps waited for drafts
+        self._hidden_s = 0.0  # smoothed time from ask to the end of other work
+        self._decision_s = 0.0  # smoothed time that keeping takes
+
+    def open(self, sequence: int, task_class: str, *, is_greedy: bool) -> None:
+        """`task_class`: chat, code or maths; empty where nobody knows."""
+        first = self.config.first_probe
+        self._sequences[sequence] = _Sequence(self._history.open(), task_class, is_greedy, first, first)
+
+    def close(self, sequence: int) -> None:
+        record = self._sequences.pop(sequence, None)
+        if record is not None:
+            self._history.close(record.slot)
+
+    # Deciding.
+
+    def ask(self, candidates: Sequence[Candidate], load: StepLoad) -> list[tuple[int, int]]:
+        """Whom to ask, and for how many tokens at most; those that are not worth a draft are left out."""
+        candidates = [candidate for candidate in candidates if candidate.limit > 0]
+        records = [self._sequences[candidate.sequence] for candidate in candidates]
+        for candidate, record in zip(candidates, records, strict=True):
+            if record.kind != candidate.kind:
+                record.kind, record.num_idle, record.probe_after = candidate.kind, 0, record.first_probe
+                self._history.restart(record.slot, record.group)
+        lengths = self._lengths(candidates, records, load)
+        asked: dict[str, tuple[int, int]] = {}  # kind -> sequences, longest
+        for candidate, record, length in zip(candidates, records, lengths, strict=True):
+            record.asked = length
+            if length and not candidate.is_local:
+                count, longest = asked.get(candidate.kind, (0, 0))
+                asked[candidate.kind] = count + 1, max(longest, length)
+        self._expected_wait_s = max((float(self.drafts.seconds(k, *of)) for k, of in asked.items()), default=0.0)
+        self.counters.asked += sum(length > 0 for length in lengths)
+        self.counters.asked_tokens += sum(lengths)
+        self.counters.skipped += sum(length == 0 for length in lengths)
+        return [(c.sequence, length) for c, length in zip(candidates, lengths, strict=True) if length]
+
+    def keep(self, offers: Sequence[Offer], load: StepLoad) -> list[int]:
+        """How many of the offered drafts of each sequence to verify in this step."""
+        lengths_N = np.array([len(offer.probabilities) for offer in offers], np.int64)
+        records = [self._sequences[offer.sequence] for offer in offers]
+        num_offered = int(lengths_N.sum())
+        if not num_offered and not any(record.asked for record in records):
+            return [0] * len(offers)
+        stated_NJ = np.zeros((len(offers), max(int(lengths_N.max()), 1)))
+        offered_NJ = np.arange(stated_NJ.shape[1]) < lengths_N[:, None]
+        stated_NJ[offered_NJ] = np.fromiter(chain.from_iterable(o.probabilities for o in offers), float, num_offered)
+        confidences_NJ = self.calibration.apply([(record.kind, record.is_greedy) for record in records], stated_NJ)
+        self._remember(records, confidences_NJ, offered_NJ)
+        kept_N = self._select(confidences_NJ, lengths_N, load)
+        is_probe_N = np.array([record.is_probe for record in records])
+        if is_probe_N.any() and kept_N.sum() + is_probe_N.sum() <= load.spare_rows:
+            kept_N = np.where(is_probe_N, np.maximum(kept_N, np.minimum(lengths_N, 1)), kept_N)  # to learn from it
+        for record, offer in zip(records, offers, strict=True):
+            record.asked, record.is_probe, record.stated = 0, False, offer.probabilities
+        self.counters.offered += int((lengths_N > 0).sum())
+        self.counters.offered_tokens += num_offered
+        self.counters.kept_tokens += int(kept_N.sum())
+        self.counters.wholly_cut += int(((lengths_N > 0) & (kept_N == 0)).sum())
+        kept: list[int] = kept_N.tolist()
+        return kept
+
+    def patience_s(self, num_ready: int, num_pending: int, load: StepLoad) -> float:
+        """How long after the newest ask a step should wait for the drafts that are on their way."""
+        if self.config.mode == "off" or not self._expected_wait_s:
+            return 0.0
+        rows = np.array([num_ready + num_pending, max(num_ready, 1), max(num_pending, 1)], np.float64)
+        together_s, ready_s, _ = self.steps.seconds(rows, load.context, load.prefill).tolist()
+        pending_s = float(self.steps.seconds(rows[2], load.context))
+        return patience_s(self._expected_wait_s, together_s, ready_s, pending_s)
+
+    # Learning.
+
+    def observe_step(self, rows: int, context: float, prefill: int, seconds: float) -> None:
+        """A step has taken so long, everything that the engine does for it included."""
+        if rows:
+            self.steps.observe(rows, context, prefill, seconds)
+
+    def observe_wait(self, wait: DraftWait) -> None:
+        self.drafts.observe(wait)
+
+    def observe_pauses(self, stall_s: float, hidden_s: float) -> None:
+        """Around a round of drafts: time that the target only waited, and that it worked between ask and wait."""
+        self._stall_s += _SMOOTHING * (stall_s - self._stall_s)
+        self._hidden_s += _SMOOTHING * (hidden_s - self._hidden_s)
+
+    def observe_decision(self, seconds: float) -> None:
+        """What keeping took."""
+        self._decision_s += _SMOOTHING * (seconds - self._decision_s)
+
+    def observe_verified(self, verified: Sequence[Verified]) -> None:
+        """Of drafts that `keep` let into the step that has just ended. Learned a few rounds at a time."""
+        for result in verified:
+            record = self._sequences.get(result.sequence)
+            if record is not None and 0 < result.kept <= len(record.stated):
+                source = (record.kind, record.task_class, record.is_greedy)
+                self._verdicts.append((source, record.stated, result.kept, result.accepted))
+        self._num_rounds += 1
+        if len(self._verdicts) >= _LEARN_VERDICTS or self._num_rounds >= _LEARN_ROUNDS:
+            self._learn()
+
+    def _learn(self) -> None:
+        by_source: dict[tuple[str, str, bool], list[_Verdict]] = {}
+        for verdict in self._verdicts:
+            by_source.setdefault(verdict[0], []).append(verdict)
+        self._verdicts, self._num_rounds = [], 0
+        for (kind, task_class, is_greedy), verdicts in by_source.items():
+            kept_N, accepted_N = np.array([verdict[2:] for verdict in verdicts]).T
+            self.acceptance.observe(kind, task_class, kept_N, accepted_N)
+            known_N = np.minimum(kept_N, accepted_N + 1)  # past the first that fell, nothing was decided
+            stated = np.array(
+                [word for verdict, known in zip(verdicts, known_N, strict=True) for word in verdict[1][:known]]
+            )
+            positions = np.arange(len(stated)) - np.repeat(np.cumsum(known_N) - known_N, known_N)
+            accepted = (positions < np.repeat(accepted_N, known_N)).astype(np.float64)
+            self.calibration.observe((kind, is_greedy), stated, positions, accepted)
+
+    def snapshot(self) -> DcutSnapshot:
+        table = self.steps.table
+        rows = tuple(int(count) for count in table.rows_R)
+        at = [(int(context), 0) for context in table.contexts_C]
+        at += [(int(table.contexts_C[0]), int(prefill)) for prefill in table.prefills_P[1:]]
+        return DcutSnapshot(
+            mode=self.config.mode,
+            is_profiled=self.steps.is_measured,
+            lines=tuple(
+                StepLine(*of, rows, _ms(table.seconds(rows, *of)), _ms(self.steps.seconds(rows, *of))) for of in at
+            ),
+            step_factor=self.steps.factor,
+            prefill_factor=self.steps.prefill_factor,
+            step_error=self.steps.error,
+            waits=tuple(WaitSnapshot(k, 1e3 * mean, 1e3 * busy) for k, (mean, busy) in self.drafts.means().items()),
+            acceptance=tuple(
+                KindSnapshot(kind, task_class, tuple(self.acceptance.conditional(kind, task_class).tolist()))
+                for kind, task_class in self.acceptance.known()
+            ),
+            calibration=tuple(CalibrationSnapshot(*key, *errors) for key, errors in self.calibration.errors().items()),
+            counters=asdict(self.counters),
+            decision_ms=1e3 * self._decision_s,
+        )
+
+    def _lengths(self, candidates: Sequence[Candidate], records: Sequence[_Sequence], load: StepLoad) -> list[int]:
+        # What is drafted in this process costs next to nothing: only what is kept of it is decided.
+        lengths = [candidate.limit for candidate in candidates]
+        if self.config.mode != "exact":
+            return lengths
+        remote = [row for row, candidate in enumerate(candidates) if not candidate.is_local]
+        if remote:
+            chosen = self._planned([candidates[row] for row in remote], [records[row] for row in remote], load)
+            for row, length in zip(remote, chosen, strict=True):
+                lengths[row] = self._or_probe(records[row], min(length, lengths[row]), lengths[row])
+        return lengths
+
+    def _planned(self, candidates: Sequence[Candidate], records: Sequence[_Sequence], load: StepLoad) -> Sequence[int]:
+        """Decided anew when sequences or drafters are others, or after a few rounds: little changes in one."""
+        who = tuple((candidate.sequence, candidate.kind) for candidate in candidates)
+        self._plan_age += 1
+        if self._plan[0] != who or self._plan_age >= _PLAN_ROUNDS:
+            self._plan, self._plan_age = (who, self._chosen(candidates, records, load)), 0
+        return self._plan[1]
+
+    def _chosen(self, candidates: Sequence[Candidate], records: Sequence[_Sequence], load: StepLoad) -> tuple[int, ...]:
+        limits_N = np.array([candidate.limit for candidate in candidates])
+        longest = int(limits_N.max())
+        scenarios_NQJ = self._history.scenarios([record.slot for record in records], longest)
+        usual = {group: self.acceptance.conditional(*group)[:longest] for group in {r.group for r in records}}
+        usual_NJ = np.stack([usual[record.group] for record in records])
+        scenarios_NQJ = np.where(np.isnan(scenarios_NQJ), usual_NJ[:, None], scenarios_NQJ)
+        scenarios_NQJ *= (np.arange(longest) < limits_N[:, None])[:, None]
+        kinds = sorted({candidate.kind for candidate in candidates})
+        chosen = choose_lengths(
+            np.multiply.accumulate(scenarios_NQJ, axis=2),
+            [kinds.index(candidate.kind) for candidate in candidates],
+            load.batch,
+            lambda rows: self.steps.seconds(rows, load.context, load.prefill),
+            lambda source, count, length: self.drafts.seconds(kinds[source], count, length),
+            self._hidden_s,
+        )
+        return tuple(chosen.tolist())
+
+    def _or_probe(self, record: _Sequence, length: int, limit: int) -> int:
+        """Without a draft now and then nobody would find out that drafts have become worth it again."""
+        if length:
+            record.num_idle, record.probe_after = 0, self.config.first_probe
+            return length
+        record.num_idle += 1
+        if record.num_idle < record.probe_after:
+            return 0
+        record.num_idle, record.probe_after = 0, min(2 * record.probe_after, self.config.last_probe)
+        record.is_probe = True
+        self.counters.probes += 1
+        return min(limit, _PROBE_LENGTH)
+
+    def _remember(
+        self, records: Sequence[_Sequence], confidences_NJ: Floats, offered_NJ: npt.NDArray[np.bool_]
+    ) -> None:
+        """A draft that ended before what was asked would not have gone on; past what was asked nothing is known."""
+        asked_N = np.array([record.asked for record in records])
+        scenarios_NJ = np.where(np.arange(MAX_DRAFT_TOKENS) < asked_N[:, None], 0.0, np.nan)
+        length = offered_NJ.shape[1]
+        scenarios_NJ[:, :length] = np.where(offered_NJ, confidences_NJ, scenarios_NJ[:, :length])
+        for is_probe, weight in ((False, 1), (True, _PROBE_WEIGHT)):
+            rows = [row for row, record in enumerate(records) if record.asked and record.is_probe is is_probe]
+            if rows:
+                slots, groups = [records[row].slot for row in rows], [records[row].group for row in rows]
+                self._history.add(slots, groups, scenarios_NJ[rows], weight)
+
+    def _select(self, confidences_NJ: Floats, lengths_N: Counts, load: StepLoad) -> Counts:
+        limit = min(int(lengths_N.sum()), load.spare_rows)
+        if self.config.mode == "off":
+            return keep_all(lengths_N, limit)
+        seconds_K = self.steps.seconds(load.batch + np.arange(limit + 1), load.context, load.prefill)
+        if seconds_K[-1] - seconds_K[0] < self._decision_s:
+            self.counters.unselected += 1
+            return keep_all(lengths_N, limit)
+        keep = keep_exact if self.config.mode == "exact" else keep_quarters
+        return keep(survival(confidences_NJ, lengths_N), lengths_N, load.batch, seconds_K, self._stall_s)
+
+
+def _ms(seconds: Floats) -> tuple[float, ...]:
+    return tuple((1e3 * seconds).tolist())
