@@ -50,6 +50,11 @@ class TargetStub:
                 request_serializer=protos_dot_target__pb2.GetInfoRequest.SerializeToString,
                 response_deserializer=protos_dot_generation__pb2.ModelInfo.FromString,
                 _registered_method=True)
+        self.GetDcut = channel.unary_unary(
+                '/draftfleet.target.v1.Target/GetDcut',
+                request_serializer=protos_dot_target__pb2.GetDcutRequest.SerializeToString,
+                response_deserializer=protos_dot_target__pb2.DcutReply.FromString,
+                _registered_method=True)
 
 
 class TargetServicer:
@@ -75,6 +80,13 @@ class TargetServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetDcut(self, request, context):
+        """Its costs, acceptance and decisions, for people to look at.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TargetServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -92,6 +104,11 @@ def add_TargetServicer_to_server(servicer, server):
                     servicer.GetInfo,
                     request_deserializer=protos_dot_target__pb2.GetInfoRequest.FromString,
                     response_serializer=protos_dot_generation__pb2.ModelInfo.SerializeToString,
+            ),
+            'GetDcut': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDcut,
+                    request_deserializer=protos_dot_target__pb2.GetDcutRequest.FromString,
+                    response_serializer=protos_dot_target__pb2.DcutReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -175,6 +192,33 @@ class Target:
             '/draftfleet.target.v1.Target/GetInfo',
             protos_dot_target__pb2.GetInfoRequest.SerializeToString,
             protos_dot_generation__pb2.ModelInfo.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDcut(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/draftfleet.target.v1.Target/GetDcut',
+            protos_dot_target__pb2.GetDcutRequest.SerializeToString,
+            protos_dot_target__pb2.DcutReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -38,6 +38,8 @@ class TargetStub:
     prompt is being prefilled or at any later time.
     """
     GetInfo: _grpc.UnaryUnaryMultiCallable[_target_pb2.GetInfoRequest, _generation_pb2.ModelInfo]
+    GetDcut: _grpc.UnaryUnaryMultiCallable[_target_pb2.GetDcutRequest, _target_pb2.DcutReply]
+    """Its costs, acceptance and decisions, for people to look at."""
 
 @_typing.type_check_only
 class TargetAsyncStub(TargetStub):
@@ -48,6 +50,8 @@ class TargetAsyncStub(TargetStub):
     prompt is being prefilled or at any later time.
     """
     GetInfo: _aio.UnaryUnaryMultiCallable[_target_pb2.GetInfoRequest, _generation_pb2.ModelInfo]  # type: ignore[assignment]
+    GetDcut: _aio.UnaryUnaryMultiCallable[_target_pb2.GetDcutRequest, _target_pb2.DcutReply]  # type: ignore[assignment]
+    """Its costs, acceptance and decisions, for people to look at."""
 
 class TargetServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -73,5 +77,13 @@ class TargetServicer(metaclass=_abc_1.ABCMeta):
         request: _target_pb2.GetInfoRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_generation_pb2.ModelInfo, _abc.Awaitable[_generation_pb2.ModelInfo]]: ...
+
+    @_abc_1.abstractmethod
+    def GetDcut(
+        self,
+        request: _target_pb2.GetDcutRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_target_pb2.DcutReply, _abc.Awaitable[_target_pb2.DcutReply]]:
+        """Its costs, acceptance and decisions, for people to look at."""
 
 def add_TargetServicer_to_server(servicer: TargetServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

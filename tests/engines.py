@@ -23,6 +23,7 @@ from transformers import (
     Qwen3Config,
 )
 
+from services.dcut.costs.steps import StepCosts
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation
 from services.target.config import EngineConfig
@@ -121,10 +122,15 @@ class Ask:
 
 @contextmanager
 def running_engine(
-    target: LoadedTarget, desk: DraftingDesk, tokenizer: PreTrainedTokenizerFast | None = None, **settings: object
+    target: LoadedTarget,
+    desk: DraftingDesk,
+    tokenizer: PreTrainedTokenizerFast | None = None,
+    table: StepCosts | None = None,
+    **settings: object,
 ) -> Iterator[Engine]:
-    config = EngineConfig.model_validate({"kv_memory_mb": 64, **settings})
-    engine = Engine(target, tokenizer or tiny_tokenizer(), config, desk)
+    """Drafts are verified whole unless `dcut` says otherwise: so most of them meet the target."""
+    config = EngineConfig.model_validate({"kv_memory_mb": 64, "dcut": {"mode": "off"}, **settings})
+    engine = Engine(target, tokenizer or tiny_tokenizer(), config, desk, table)
     engine.start()
     try:
         yield engine

@@ -30,6 +30,7 @@ from services.target.emission import Emission
 from services.target.engine import Engine
 from services.target.model.loader import load_target
 from services.target.sequence import Request
+from services.target.step_table import step_table
 
 PROMPT = "Describe how a bicycle works, part by part."
 _TIMEOUT_S = 600.0
@@ -104,7 +105,7 @@ def main(
     config = EngineConfig(precision="bf16", prefix_cache=False)
     desk = Desk(config.drafting, target.spec.vocabulary, target.spec.hidden, "bench", lambda: ())
     desk.start()
-    engine = Engine(target, tokenizer, config, desk)
+    engine = Engine(target, tokenizer, config, desk, step_table(target, folder, config, cache_root()))
     engine.start()
     runner = _Runner(engine)
     rival = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()

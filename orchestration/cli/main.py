@@ -8,7 +8,20 @@ from typing import Annotated
 
 import typer
 
-from orchestration.cli import bench, chat, classifier, config, demo, doctor, generate, models, serve, status, train
+from orchestration.cli import (
+    bench,
+    chat,
+    classifier,
+    config,
+    costs,
+    demo,
+    doctor,
+    generate,
+    models,
+    serve,
+    status,
+    train,
+)
 from orchestration.cli.console import err
 from orchestration.cli.failure import Failure
 
@@ -19,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for command in (serve.serve, demo.demo, generate.generate, chat.chat, status.status, doctor.doctor):
+for command in (serve.serve, demo.demo, generate.generate, chat.chat, status.status, costs.costs, doctor.doctor):
     app.command()(command)
 app.add_typer(models.app, name="models")
 app.add_typer(config.app, name="config")

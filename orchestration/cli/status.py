@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from orchestration.cli.console import out
+from orchestration.cli.costs import describe
 from orchestration.cli.failure import Failure
 
 _TIMEOUT_S = 10.0
@@ -36,6 +37,8 @@ def status(
         f"[bold]gateway[/]  {gateway['active_requests']} active, {gateway['refused_requests']} refused, "
         f"{gateway['lost_attempts']} attempts lost, {gateway['failed_routes']} routes failed"
     )
+    for target in found["dcut"]:
+        out.print(f"[bold]d-cut[/]    {describe(target)}")
     out.print(_members(found["members"]))
 
 

@@ -82,6 +82,7 @@ class _Doors:
             model = None
         return {
             "model": model,
+            "dcut": await gateway.targets.dcut(),
             "members": [asdict(member) for member in gateway.targets.members()],
             "gateway": {
                 "active_requests": gateway.admission.active,

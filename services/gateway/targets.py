@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
 
 from protos import drafting_pb2, generation_pb2, target_pb2
 from protos.target_pb2_grpc import TargetStub
+from services.dcut.local.messages import decode_snapshot
 from services.dcut.messages import Member
 from services.gateway.config import GatewayConfig
 from services.gateway.errors import ApiError, ErrorKind
@@ -37,6 +38,7 @@ Route = Callable[[RouteRequest], Awaitable[RouteReply]]
 
 _ATTACH_ATTEMPTS = 3
 _ATTACH_PAUSE_S = 0.02
+_MAX_TOLD = 8  # target replicas whose costs one look shows
 _CLIENT_MISTAKES = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
 _REPLICA_FAULTS = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED)
 
@@ -148,6 +150,22 @@ class TargetPool:
             self._suspects.pop(member.replica, None)
             return info
         raise self._unavailable("no target replica is available")
+
+    async def dcut(self) -> list[dict[str, Any]]:
+        """Costs and decisions of target replicas, as each tells them now; at most a few, those that answer."""
+        told = await asyncio.gather(*(self._dcut_of(member) for member in self.targets()[:_MAX_TOLD]))
+        return [snapshot for snapshot in told if snapshot is not None]
+
+    async def _dcut_of(self, member: Member) -> dict[str, Any] | None:
+        try:
+            async with self._channels.use(member.address) as channel:
+                reply = await TargetStub(channel).GetDcut(
+                    target_pb2.GetDcutRequest(), timeout=self._config.info_timeout_s
+                )
+            return {"replica": member.replica, **decode_snapshot(reply.snapshot)}
+        except (Unreachable, grpc.aio.AioRpcError, ValueError) as error:
+            logger.debug("target %s does not tell its costs: %s", member.replica, _reason(error))
+            return None
 
     async def close(self) -> None:
         await self._channels.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from services.dcut.local.config import LocalDcutConfig
 from services.target.drafting.config import DraftingConfig
 from services.target.model.precision import Precision
 
@@ -22,8 +23,15 @@ class EngineConfig(BaseModel):
         192, ge=0, le=1 << 20, description="hard bound of the hidden states kept beside the KV cache for drafters, MiB"
     )
     prefix_cache: bool = Field(True, description="keep the KV of earlier prompts while there is room")
-    default_draft_tokens: int = Field(7, ge=0, le=16, description="draft tokens asked where the client names no limit")
-    gather_ms: float = Field(2.0, ge=0.0, le=100.0, description="how long a step waits for drafts that are on the way")
+    default_draft_tokens: int = Field(
+        7, ge=0, le=16, description="most draft tokens of a round where the client names no limit"
+    )
+    gather_ms: float = Field(
+        2.0, ge=0.0, le=100.0, description="how long a step waits for drafts on the way, even where it does not pay"
+    )
+    dcut: LocalDcutConfig = Field(
+        default_factory=LocalDcutConfig, description="which drafts are worth asking for and verifying"
+    )
     drafting: DraftingConfig = Field(default_factory=DraftingConfig, description="dealings with drafters")
     report_period_s: float = Field(0.25, gt=0, le=10, description="how often the replica reports its load")
     lease_s: float = Field(2.0, gt=0, le=60, description="a replica that is silent for longer has left the fleet")

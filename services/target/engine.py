@@ -8,14 +8,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from transformers import PreTrainedTokenizerBase
 
+from services.dcut.costs.steps import StepCosts
+from services.dcut.local.messages import DcutSnapshot
 from services.requests.sampling import SamplingParams
 from services.sampling.noise import noise_key
 from services.target.config import EngineConfig
-from services.target.drafting.interface import DraftingContext, DraftingDesk, Lease
+from services.target.draft_control import DraftControl
+from services.target.drafting.interface import DraftingDesk, Lease
 from services.target.emission import Emission, Finish, FinishReason, Statistics
 from services.target.kv.blocks import BlockManager
 from services.target.kv.pool import KVPool
@@ -30,6 +34,7 @@ from services.target.text import Detokenizer, StopScanner
 log = logging.getLogger(__name__)
 
 _IDLE_WAIT_S = 0.5
+_PENDING_WAIT_S = 0.005
 _MAX_FAILED_STEPS = 3
 
 
@@ -53,8 +58,14 @@ class Engine:
     """Takes requests from any thread; everything else happens in its own."""
 
     def __init__(
-        self, target: LoadedTarget, tokenizer: PreTrainedTokenizerBase, config: EngineConfig, desk: DraftingDesk
+        self,
+        target: LoadedTarget,
+        tokenizer: PreTrainedTokenizerBase,
+        config: EngineConfig,
+        desk: DraftingDesk,
+        table: StepCosts | None = None,
     ) -> None:
+        """`table`: step times as measured beforehand; without it they are learned from the steps."""
         self.target = target
         self.config = config
         self._tokenizer = tokenizer
@@ -66,13 +77,13 @@ class Engine:
         self.max_context = min(target.spec.max_positions, num_blocks * BLOCK)
         blocks = BlockManager(num_blocks, prefix_cache=config.prefix_cache)
         self._scheduler = Scheduler(blocks, config.max_sequences, config.max_step_rows)
+        self._drafting = DraftControl(desk, self._scheduler, config, table)
         self._stepper = Stepper(target, pool, tokenizer, desk, self._scheduler, config.hidden_memory_mb << 20)
         self._inbox: deque[Callable[[], None]] = deque()
         self._sequences: dict[str, list[Sequence]] = {}
         self._ids = itertools.count(1)
         self._num_queued = 0
         self._queue_lock = threading.Lock()
-        self._asked_at = 0.0
         self._failed_steps = 0
         self._num_steps = 0
         self._is_stopping = False
@@ -152,6 +163,17 @@ class Engine:
         """Hands the request's sequences to the drafter that the router chose."""
         self._post(lambda: self._attach(request_id, lease))
 
+    def dcut(self) -> Future[DcutSnapshot]:
+        """What is known of costs and drafts now, told between two steps."""
+        told: Future[DcutSnapshot] = Future()
+
+        def tell() -> None:
+            if told.set_running_or_notify_cancel():
+                told.set_result(self._drafting.snapshot())
+
+        self._post(tell)
+        return told
+
     def _post(self, action: Callable[[], None]) -> None:
         self._inbox.append(action)
         self._desk.wake()
@@ -166,28 +188,19 @@ class Engine:
             if plan:
                 self._step(plan)
             else:
-                self._desk.wait(_IDLE_WAIT_S)
+                # A draft that will never come wakes nobody.
+                self._desk.wait(_PENDING_WAIT_S if self._scheduler.running else _IDLE_WAIT_S)
         for sequences in list(self._sequences.values()):
             for sequence in list(sequences):
                 self._finish(sequence, "abort", "")
 
     def _plan(self) -> list[Work]:
-        self._gather_drafts()
-        return self._scheduler.plan(lambda s: self._desk.is_pending(s.id), self._drafts_of)
-
-    def _gather_drafts(self) -> None:
-        """Splitting a batch costs a whole pass; waiting for its last drafts, a little at most."""
-        deadline = self._asked_at + self.config.gather_ms / 1e3
-        while (left := deadline - time.monotonic()) > 0 and not self._inbox:
-            if not any(s.is_decoding and self._desk.is_pending(s.id) for s in self._scheduler.running):
-                return
-            self._desk.wait(left)
-
-    def _drafts_of(self, sequence: Sequence) -> tuple[int, ...]:
-        guess = self._desk.take(sequence.id)
-        return guess.tokens if guess else ()
+        self._drafting.gather(lambda: bool(self._inbox))
+        drafts = self._drafting.collect()
+        return self._scheduler.plan(lambda s: s.id in drafts.pending, lambda s: drafts.kept.get(s.id, ()))
 
     def _step(self, plan: list[Work]) -> None:
+        started, shape = time.perf_counter(), self._drafting.shape(plan)
         try:
             outcomes = self._stepper.run(plan)
             self._failed_steps = 0
@@ -198,29 +211,13 @@ class Engine:
                 self._finish(work.sequence, "error", f"{type(error).__name__}: {error}")
             return
         self._num_steps += 1
-        asks = []
-        for outcome in outcomes:
-            sequence = outcome.sequence
-            if outcome.finish_reason is None and sequence.is_decoding:
-                limit = self._draft_limit(sequence)
-                if limit > 0:
-                    asks.append((sequence.id, limit))
         # Asked before anything is told: the drafters work while texts are put together.
-        if asks:
-            self._desk.ask(asks)
-            self._asked_at = time.monotonic()
+        self._drafting.ask(outcomes)
         for outcome in outcomes:
             self._stepper.tell(outcome)
             if outcome.finish_reason is not None:
                 self._release(outcome.sequence)
-
-    def _draft_limit(self, sequence: Sequence) -> int:
-        speculation = sequence.request.speculation
-        if speculation.is_off:
-            return 0
-        limit = speculation.max_draft_tokens
-        wanted = self.config.default_draft_tokens if limit is None else limit
-        return min(wanted, sequence.max_drafts)
+        self._drafting.step_ended(shape, time.perf_counter() - started)
 
     def _enqueue(self, request: Request) -> None:
         if request.request_id in self._sequences:
@@ -233,7 +230,7 @@ class Engine:
         self._sequences[request.request_id] = sequences
         for sequence in sequences:
             self._scheduler.add(sequence)
-            self._desk.open(sequence.id, self._drafting_context(sequence), sequence.tokens)
+            self._drafting.open(sequence)
 
     def _new_sequence(self, request: Request, choice: int) -> Sequence:
         sampling: SamplingParams = request.sampling
@@ -255,18 +252,6 @@ class Engine:
             StopScanner(sampling.stop, include_stop=sampling.include_stop),
         )
 
-    @staticmethod
-    def _drafting_context(sequence: Sequence) -> DraftingContext:
-        request, sampling = sequence.request, sequence.request.sampling
-        return DraftingContext(
-            sampling.temperature,
-            sampling.top_k,
-            sampling.top_p,
-            sequence.sampling.key,
-            request.speculation,
-            request.task,
-        )
-
     def _cancel(self, request_id: str) -> None:
         for sequence in list(self._sequences.get(request_id, ())):
             self._finish(sequence, "abort", "")
@@ -281,7 +266,7 @@ class Engine:
 
     def _release(self, sequence: Sequence) -> None:
         self._scheduler.remove(sequence)
-        self._desk.close(sequence.id)
+        self._drafting.close(sequence.id)
         self._dequeue(1)
         siblings = self._sequences[sequence.request.request_id]
         siblings.remove(sequence)

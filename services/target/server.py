@@ -20,6 +20,7 @@ from services.target.drafting.desk import Desk
 from services.target.engine import Engine
 from services.target.model.loader import load_target
 from services.target.servicer import TargetServicer
+from services.target.step_table import step_table
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,8 @@ class TargetServer:
             cache_dir,
         )
         desk = Desk(config.drafting, target.spec.vocabulary, target.spec.hidden, replica, members)
-        return cls(Engine(target, tokenizer, config, desk), desk, model_name)
+        table = step_table(target, folder, config, cache_dir)
+        return cls(Engine(target, tokenizer, config, desk, table), desk, model_name)
 
     async def start(self, host: str, port: int = 0) -> str:
         """Binds and serves; returns host:port. Raises RuntimeError when it cannot bind."""

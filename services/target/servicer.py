@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from protos import generation_pb2, target_pb2, target_pb2_grpc
+from services.dcut.local.messages import encode_snapshot
 from services.requests.codec import sampling_from_proto, speculation_from_proto, task_from_proto
 from services.target.codec import to_chunk
 from services.target.drafting.interface import Lease
@@ -20,6 +21,8 @@ from services.target.sequence import Request
 
 if TYPE_CHECKING:
     _Context = grpc.aio.ServicerContext[target_pb2.TargetRequest, generation_pb2.GenerateChunk]
+
+_SNAPSHOT_TIMEOUT_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +91,12 @@ class TargetServicer(target_pb2_grpc.TargetServicer):
             lease = request.lease
             self._engine.attach(request.request_id, Lease(lease.address, lease.kind, lease.token))
         return target_pb2.AttachDrafterReply(attached=is_running)
+
+    async def GetDcut(
+        self, request: target_pb2.GetDcutRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> target_pb2.DcutReply:
+        snapshot = await asyncio.wait_for(asyncio.wrap_future(self._engine.dcut()), _SNAPSHOT_TIMEOUT_S)
+        return target_pb2.DcutReply(snapshot=encode_snapshot(snapshot))
 
     async def GetInfo(
         self, request: target_pb2.GetInfoRequest, context: grpc.aio.ServicerContext[Any, Any]

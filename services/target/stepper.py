@@ -36,6 +36,8 @@ class Outcome:
     stop: str
     logprobs: tuple[TokenLogprobs, ...]
     trace: tuple[TokenTrace, ...]
+    num_verified: int = 0  # drafts in the step
+    num_accepted: int = 0  # of them the target's own choice, past the end of the answer too
 
 
 class Stepper:
@@ -151,7 +153,9 @@ class Stepper:
                 sequence.num_draft_tokens += len(work.drafts)
                 sequence.num_accepted_tokens += min(accepted, len(tokens))
                 sequence.drafter = self._desk.drafter_of(sequence.id)
-        return Outcome(sequence, tuple(tokens), text, now, reason, stop, tuple(logprobs), trace)
+        return Outcome(
+            sequence, tuple(tokens), text, now, reason, stop, tuple(logprobs), trace, len(work.drafts), accepted
+        )
 
     def _advance_text(self, sequence: Sequence, token: int) -> tuple[str, FinishReason | None, str]:
         """Text that may be shown after one more token, and whether the answer ends with it."""

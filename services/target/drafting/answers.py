@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Mapping
 
 from protos import drafting_pb2 as pb
+from services.dcut.costs.drafts import DraftWait
 from services.target.drafting.config import DraftingConfig
 from services.target.drafting.counters import DraftingCounters
 from services.target.drafting.remote import Inbound
@@ -14,6 +16,7 @@ from services.target.drafting.state import DraftReply, Outcome
 
 _log = logging.getLogger(__name__)
 _MAX_ENTRIES = 4096
+_MAX_WAITS = 256
 _LOST = (pb.FAULT_CODE_UNKNOWN_SESSION, pb.FAULT_CODE_BASE_MISMATCH)
 
 
@@ -32,6 +35,13 @@ class AnswerDesk:
         self._counters = counters
         self._min_pause_s = config.min_backoff_s
         self._max_pause_s = config.max_backoff_s
+        self._waits: deque[DraftWait] = deque(maxlen=_MAX_WAITS)
+
+    def take_waits(self) -> list[DraftWait]:
+        """Answered frames since the last call, at most the newest 256."""
+        waits = list(self._waits)
+        self._waits.clear()
+        return waits
 
     def receive(self, inbound: Inbound) -> None:
         reply, link = inbound.reply, inbound.link
@@ -41,7 +51,11 @@ class AnswerDesk:
         if inbound.generation != link.state.generation:
             self._counters.stale += len(reply.entries)
             return
-        link.waits.answered(reply.frame, inbound.arrived)
+        asked, traits = link.waits.answered(reply.frame, inbound.arrived), link.traits
+        if asked is not None and traits is not None and any(entry.HasField("draft") for entry in reply.entries):
+            wait_s = max(inbound.arrived - asked.sent, 0.0)
+            busy_s = min(reply.busy_us / 1e6, wait_s)
+            self._waits.append(DraftWait(traits.kind, asked.sequences, asked.longest, wait_s, busy_s))
         for entry in reply.entries:
             sequence = self._sequences.get(entry.sequence)
             if sequence is None or sequence.link is not link or sequence.generation != inbound.generation:

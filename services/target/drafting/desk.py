@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 import torch
 
 from protos import drafting_pb2 as pb
+from services.dcut.costs.drafts import DraftWait
 from services.dcut.messages import Member
 from services.target.drafting.answers import AnswerDesk
 from services.target.drafting.choice import preference
 from services.target.drafting.config import DraftingConfig
 from services.target.drafting.counters import DraftingCounters
 from services.target.drafting.features import row_bytes
-from services.target.drafting.interface import DraftingContext, FeatureRequest, Guess, Lease
+from services.target.drafting.interface import DraftingContext, DraftSource, FeatureRequest, Guess, Lease
 from services.target.drafting.links import LinkPool
 from services.target.drafting.remote import DrafterLink, Inbound
 from services.target.drafting.sender import Outgoing, Sender
@@ -121,6 +122,24 @@ class Desk:
         window = record.wanted.window or self._config.feature_window
         record.features.add(first_position, features_RTD, max(min(window, self._config.feature_window, share), 1))
         self._sender.stream_prompt(record, size)
+
+    def source_of(self, sequence: int) -> DraftSource | None:
+        record = self._sequences.get(sequence)
+        if record is None or not record.kinds:
+            return None
+        now = time.monotonic()
+        self._sources.settle(record, now)
+        most = self._config.max_draft
+        if record.link is None:
+            return None if record.local is None else DraftSource("lookup", True, most)
+        traits = record.link.traits
+        if traits is None or now < record.retry_at or 0 < traits.max_position <= len(record.tokens):
+            return None
+        return DraftSource(traits.kind, False, min(traits.max_draft, most))
+
+    def take_waits(self) -> list[DraftWait]:
+        self._drain()
+        return self._answers.take_waits()
 
     def ask(self, sequences: Sequence[tuple[int, int]]) -> None:
         now = time.monotonic()

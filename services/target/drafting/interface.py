@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 
+from services.dcut.costs.drafts import DraftWait
 from services.requests.speculation import Speculation
 from services.requests.task import UNKNOWN_TASK, Task
 
@@ -55,6 +56,15 @@ class FeatureRequest:
     window: int  # newest positions worth keeping; 0: all
 
 
+@dataclass(frozen=True, slots=True)
+class DraftSource:
+    """Where a sequence's next draft would come from."""
+
+    kind: str
+    is_local: bool  # drafted in this process, without a wait
+    max_draft: int
+
+
 class DraftingDesk(Protocol):
     def open(self, sequence: int, context: DraftingContext, tokens: Sequence[int]) -> None:
         """A sequence has been admitted. `tokens` is its live list of committed
@@ -75,8 +85,17 @@ class DraftingDesk(Protocol):
     def add_features(self, sequence: int, first_position: int, features_RTD: torch.Tensor) -> None:
         """Hidden states of committed positions, oldest first: [rows, layers, hidden]."""
 
+    def source_of(self, sequence: int) -> DraftSource | None:
+        """Who would be asked for its draft; None where nobody could be."""
+
     def ask(self, sequences: Sequence[tuple[int, int]]) -> None:
-        """Asks for drafts after the committed tokens: (sequence, at most so many)."""
+        """Asks for drafts after the committed tokens: (sequence, at most so many).
+
+        To be called after every step, without sequences too: drafters come and go meanwhile.
+        """
+
+    def take_waits(self) -> Sequence[DraftWait]:
+        """How long the answers that came in since the last call had taken."""
 
     def is_pending(self, sequence: int) -> bool:
         """Whether an ask is still worth waiting for."""

@@ -78,7 +78,7 @@ class Sender:
         count = min(count, traits.max_draft)
         waits = outgoing.link.waits
         frame = outgoing.packer.ask(record.id, state.epoch, length, count, int(waits.allowance_s * 1e6))
-        waits.asked(frame, now)
+        waits.asked(frame, count, now)
         state.ask(length, count, now + waits.allowance_s)
         self._counters.asks += 1
         return True

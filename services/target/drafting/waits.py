@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 
 _SMOOTHING = 0.1
 _DEVIATIONS = 4.0
 _MAX_OPEN_FRAMES = 256
+
+
+@dataclass(slots=True)
+class AskedFrame:
+    """A frame with asks in it."""
+
+    sent: float
+    sequences: int = 0
+    longest: int = 0  # most draft tokens asked of one
 
 
 class WaitTracker:
@@ -17,7 +27,7 @@ class WaitTracker:
         self._max_s = max_s
         self._mean_s: float | None = None
         self._deviation_s = 0.0
-        self._sent: OrderedDict[int, float] = OrderedDict()  # frame -> when
+        self._sent: OrderedDict[int, AskedFrame] = OrderedDict()
         self._unanswered_since: float | None = None
 
     @property
@@ -32,30 +42,35 @@ class WaitTracker:
             return self._max_s
         return min(max(self._mean_s + _DEVIATIONS * self._deviation_s, self._min_s), self._max_s)
 
-    def asked(self, frame: int, now: float) -> None:
-        self._sent[frame] = now
+    def asked(self, frame: int, count: int, now: float) -> None:
+        """A sequence is asked for `count` tokens in that frame."""
+        entry = self._sent.setdefault(frame, AskedFrame(now))
+        entry.sequences += 1
+        entry.longest = max(entry.longest, count)
         if len(self._sent) > _MAX_OPEN_FRAMES:
             self._sent.popitem(last=False)
         if self._unanswered_since is None:
             self._unanswered_since = now
 
-    def answered(self, frame: int, arrived: float) -> None:
-        """An answer, late ones too: they tell how long to wait."""
+    def answered(self, frame: int, arrived: float) -> AskedFrame | None:
+        """An answer, late ones too: they tell how long to wait. None where the frame was not waited for."""
         if frame not in self._sent:
-            return
+            return None
         # Frames are answered in order: an older one without an answer will get none.
         older = self._sent.popitem(last=False)
         while older[0] != frame:
             older = self._sent.popitem(last=False)
-        sent = older[1]
-        self._unanswered_since = next(iter(self._sent.values()), None)
-        wait = max(arrived - sent, 0.0)
+        asked = older[1]
+        oldest = next(iter(self._sent.values()), None)
+        self._unanswered_since = None if oldest is None else oldest.sent
+        wait = max(arrived - asked.sent, 0.0)
         if self._mean_s is None:
             self._mean_s, self._deviation_s = wait, wait / 2
-            return
+            return asked
         error = wait - self._mean_s
         self._mean_s += _SMOOTHING * error
         self._deviation_s += _SMOOTHING * (abs(error) - self._deviation_s)
+        return asked
 
     def silence_s(self, now: float) -> float:
         """For how long the oldest open ask has had no answer."""

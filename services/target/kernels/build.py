@@ -61,9 +61,8 @@ def load_kernels(cache_dir: Path) -> Kernels:
 
 def _load(compiler: str, openmp: Path, element: str, cache_dir: Path) -> ctypes.CDLL:
     defines = ("-DUSE_BF16",) if element == "bf16" else ()
-    key = hashlib.sha256("\0".join((_processor(), compiler, str(openmp), *_FLAGS, *defines)).encode())
-    for name in (*_SOURCES, *_HEADERS):
-        key.update((_HERE / name).read_bytes())
+    key = hashlib.sha256("\0".join((processor(), compiler, str(openmp), *_FLAGS, *defines)).encode())
+    key.update(sources_digest().encode())
     path = cache_dir / "kernels" / f"kernels-{element}-{key.hexdigest()[:16]}.so"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +97,15 @@ def _loaded_openmp() -> Path | None:
     return None
 
 
-def _processor() -> str:
+def sources_digest() -> str:
+    """Changes with the kernels' text."""
+    digest = hashlib.sha256()
+    for name in (*_SOURCES, *_HEADERS):
+        digest.update((_HERE / name).read_bytes())
+    return digest.hexdigest()
+
+
+def processor() -> str:
     """What -march=native depends on."""
     info = Path("/proc/cpuinfo")
     if not info.exists():

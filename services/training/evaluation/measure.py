@@ -10,6 +10,7 @@ from types import TracebackType
 
 from transformers import PreTrainedTokenizerBase
 
+from services.dcut.local.config import LocalDcutConfig
 from services.dcut.messages import Member
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation, as_drafter_choice
@@ -101,7 +102,13 @@ class Trial:
         config = DraftingConfig(
             kinds=(drafting.kind,), local_lookup=False, min_wait_ms=_WAIT_MS, max_wait_ms=_WAIT_MS, quiet_ms=_WAIT_MS
         )
-        settings = EngineConfig(drafting=config, max_sequences=batch, max_queue=4096, gather_ms=50.0)
+        settings = EngineConfig(
+            drafting=config,
+            max_sequences=batch,
+            max_queue=4096,
+            gather_ms=50.0,
+            dcut=LocalDcutConfig(mode="off"),  # accepted length is that of whole drafts
+        )
         desk_type = _ArgmaxDesk if drafting.is_argmax else Desk
         self._desk = desk_type(config, target.spec.vocabulary, target.spec.hidden, "evaluation", lambda: (member,))
         self._engine = Engine(target, tokenizer, settings, self._desk)

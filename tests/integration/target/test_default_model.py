@@ -57,7 +57,7 @@ def drafters(
 
 @contextmanager
 def engine_with(
-    target: LoadedTarget, model: DefaultModel, drafters: dict[str, DrafterProcess], kind: str
+    target: LoadedTarget, model: DefaultModel, drafters: dict[str, DrafterProcess], kind: str, mode: str = "off"
 ) -> Iterator[Engine]:
     config = DraftingConfig(local_lookup=kind == "local lookup", min_wait_ms=200.0, max_wait_ms=1000.0)
     members = [member(drafters[name].address, name) for name in REMOTE.get(kind, ())]
@@ -69,7 +69,7 @@ def engine_with(
     desk = Desk(config, target.spec.vocabulary, target.spec.hidden, "target", view)
     desk.start()
     try:
-        with running_engine(target, desk, model.tokenizer, kv_memory_mb=512) as engine:
+        with running_engine(target, desk, model.tokenizer, kv_memory_mb=512, dcut={"mode": mode}) as engine:
             yield engine
         if kind != "none":
             assert desk.counters.drafts + desk.counters.local_drafts > 0, "nothing was drafted"
@@ -118,6 +118,6 @@ def test_drafts_and_company_change_nothing_in_bf16(
     for kind, concurrency in COMBINATIONS:
         if concurrency == 1:
             continue
-        with engine_with(target, default_model, drafters, kind) as engine:
+        with engine_with(target, default_model, drafters, kind, mode="exact") as engine:
             answers = answer_all(engine, asks(default_model, num_tokens, kind, temperature), concurrency)
         assert [choices[0].tokens for choices in answers] == expected, (kind, concurrency)

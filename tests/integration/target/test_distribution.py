@@ -11,6 +11,9 @@ import torch
 from scipy.stats import chisquare
 from transformers import AutoModelForCausalLM
 
+from services.dcut.costs.corrected import CorrectedCosts
+from services.dcut.costs.steps import StepCosts, StepSample
+from services.dcut.local.calibration import Calibration
 from services.requests.sampling import SamplingParams
 from services.target.drafting.interface import Guess
 from services.target.kv.pool import KVPool
@@ -26,6 +29,20 @@ DEPTH = 3
 P_VALUE = 1e-4  # seeds are fixed, so a test that passes once passes always
 
 Logits = Callable[[Sequence[int]], torch.Tensor]  # of the token that follows: [vocabulary]
+
+
+# Rows dear enough that drafts are cut, and asked for all the same.
+DEAR_ROWS = StepCosts(StepSample(rows, 64, 0, 0.1 + 0.001 * rows) for rows in (1, 64))
+
+
+class BiasedDesk(ErraticDesk):
+    """Doubts a token for what it is, as a drafter's own probability would: the trap, through the real selection."""
+
+    def take(self, sequence: int) -> Guess | None:
+        guess = super().take(sequence)
+        if guess is None:
+            return None
+        return Guess(guess.tokens, tuple(0.05 if token % 3 == 0 else 0.9 for token in guess.tokens))
 
 
 class CuttingDesk(ErraticDesk):
@@ -95,6 +112,30 @@ def test_enumerated_on_a_small_model(folder: Path, desk_class: type[ErraticDesk]
             concurrency=16,
         )
     assert desk.num_given > num_seeds / 4
+    check(expected, Counter(tuple(tokens) for tokens in got))
+
+
+@pytest.mark.parametrize("mode", ["exact", "quarters"])
+def test_enumerated_with_the_real_selection(folder: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Doubts stay what the drafter says, and times what the table says: so cuts depend on the tokens to the end.
+    monkeypatch.setattr(Calibration, "observe", lambda *of: None)
+    monkeypatch.setattr(CorrectedCosts, "observe", lambda *of: None)
+    prompt, temperature, num_seeds = (7, 8, 9), 2.0, 6000
+    target = load_tiny(folder, "fp32")
+    expected = joint(own_logits(target), prompt, DEPTH, temperature)
+    desk = BiasedDesk({}, VOCABULARY, seed=1, likely=sorted({token for outcome in expected for token in outcome}))
+    with running_engine(target, desk, table=DEAR_ROWS, dcut={"mode": mode}) as engine:
+        got = answer_tokens(
+            engine,
+            [
+                Ask(prompt, SamplingParams(DEPTH, temperature, TOP_K, seed=seed, ignore_eos=True))
+                for seed in range(num_seeds)
+            ],
+            concurrency=16,
+        )
+        counters = engine.dcut().result(10).counters
+    assert 0.1 < counters["kept_tokens"] / counters["offered_tokens"] < 0.9
+    assert counters["failures"] == 0
     check(expected, Counter(tuple(tokens) for tokens in got))
 
 

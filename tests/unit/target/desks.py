@@ -8,7 +8,9 @@ from collections.abc import Sequence
 
 import torch
 
-from services.target.drafting.interface import DraftingContext, FeatureRequest, Guess, Lease
+from services.dcut.costs.drafts import DraftWait
+from services.requests.speculation import MAX_DRAFT_TOKENS
+from services.target.drafting.interface import DraftingContext, DraftSource, FeatureRequest, Guess, Lease
 
 
 class SilentDesk:
@@ -35,7 +37,13 @@ class SilentDesk:
 
     def add_features(self, sequence: int, first_position: int, features_RTD: torch.Tensor) -> None: ...
 
+    def source_of(self, sequence: int) -> DraftSource | None:
+        return None
+
     def ask(self, sequences: Sequence[tuple[int, int]]) -> None: ...
+
+    def take_waits(self) -> Sequence[DraftWait]:
+        return ()
 
     def is_pending(self, sequence: int) -> bool:
         return False
@@ -85,6 +93,9 @@ class ErraticDesk(SilentDesk):
         self._tokens[sequence] = tokens
         self._prompts[sequence] = tuple(tokens)
 
+    def source_of(self, sequence: int) -> DraftSource | None:
+        return DraftSource("erratic", False, MAX_DRAFT_TOKENS)
+
     def ask(self, sequences: Sequence[tuple[int, int]]) -> None:
         for sequence, limit in sequences:
             fate = self._random.random()
@@ -97,7 +108,7 @@ class ErraticDesk(SilentDesk):
             if fate < 0.5:
                 draft[self._random.randrange(len(draft))] = self._random.randrange(self._vocabulary)
             draft = draft[: self._random.randint(1, len(draft))]
-            self._guesses[sequence] = Guess(tuple(draft), (0.5,) * len(draft))
+            self._guesses[sequence] = Guess(tuple(draft), tuple(self._random.random() for _ in draft))
 
     def take(self, sequence: int) -> Guess | None:
         guess = self._guesses.pop(sequence, None)
