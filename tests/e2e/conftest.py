@@ -29,6 +29,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     untrained = save_untrained(target.path, tmp_path_factory.mktemp("untrained"))
     weights = {kind: shipped_weights(kind, target.name) or folder for kind, folder in untrained.items()}
     settings = [f"drafters.{kind}.neural.weights={folder}" for kind, folder in weights.items()]
+    if any(folder in untrained.values() for folder in weights.values()):
+        settings.append("engine.dcut.mode=off")  # they are not worth asking, and here they have to be asked
     with serving(*(argument for setting in settings for argument in ("--set", setting))) as running:
         running.wait_for("ready:")
         deadline = time.monotonic() + START_TIMEOUT_S

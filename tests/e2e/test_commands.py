@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import httpx
 
@@ -25,6 +26,18 @@ def test_status_tells_every_replica(service: Service) -> None:
     told = service.cli("status", "--url", service.http_url)
     assert "SmolLM2-135M-Instruct" in told.stdout
     assert status["model"]["exactness"] in told.stdout
+
+
+def test_costs_are_told_and_drawn(service: Service, tmp_path: Path) -> None:
+    service.cli("chat", CODE, "--address", service.grpc_address, "--max-tokens", "48")
+    (target,) = json.loads(service.cli("status", "--url", service.http_url, "--json").stdout)["dcut"]
+    assert target["counters"]["offered"] > 0
+    assert target["counters"]["failures"] == 0
+    plot = tmp_path / "costs.png"
+    done = service.cli("costs", "--url", service.http_url, "--plot", str(plot))
+    assert done.returncode == 0, done.stderr
+    assert "rows" in done.stdout
+    assert plot.exists() or "matplotlib is not installed" in done.stderr
 
 
 def test_chat_with_and_without_drafts_says_the_same(service: Service) -> None:

@@ -33,12 +33,15 @@ def choose_lengths(
     step_seconds: StepSeconds,
     draft_seconds: DraftSeconds,
     hidden_s: float = 0.0,
+    *,
+    proportional: bool = False,
 ) -> Counts:
     """Draft tokens to ask for each sequence, 0 for those that are not worth one.
 
     survival_NQJ   s of each scenario, 0 past what a sequence may be asked
     sources_N      number of the drafter kind that drafts for the sequence
     batch          sequences in the next step, these and others: each emits a token in any case
+    proportional   for the geometric mean of the sequences' tokens, see `keep_proportional`
     hidden_s       what the target does anyway while it waits
     Rounds go in step: all wait for the slowest kind.
     """
@@ -50,11 +53,15 @@ def choose_lengths(
     gain_TNL = _up_to(np.where(kept_TNQJ, survival_NQJ[None], 0.0).mean(2), lengths_L)
     rows_TNL = _up_to(kept_TNQJ.mean(2), lengths_L)
     order_TNL = np.argsort(_THRESHOLDS[:, None, None] * rows_TNL - gain_TNL, axis=1, kind="stable")
-    gain_TML = np.cumsum(np.take_along_axis(gain_TNL, order_TNL, 1), axis=1)
+    gain_TML = np.take_along_axis(gain_TNL, order_TNL, 1)
+    if proportional:
+        tokens_TML = batch * np.exp(np.cumsum(np.log1p(gain_TML), axis=1) / batch)
+    else:
+        tokens_TML = batch + np.cumsum(gain_TML, axis=1)
     rows_TML = np.cumsum(np.take_along_axis(rows_TNL, order_TNL, 1), axis=1)
     wait_TML = _waits(np.asarray(sources_N)[order_TNL], lengths_L, draft_seconds)
     seconds_TML = step_seconds(batch + rows_TML) + np.maximum(wait_TML - hidden_s, 0.0)
-    rate_TML = (batch + gain_TML) / seconds_TML
+    rate_TML = tokens_TML / seconds_TML
     best = np.unravel_index(int(np.argmax(rate_TML)), rate_TML.shape)
     if rate_TML[best] <= _MARGIN * batch / float(step_seconds(np.array(float(batch)))):
         return lengths_N

@@ -19,18 +19,26 @@ class LocalDcutConfig(BaseModel):
         description="exact: ask and keep what pays. quarters: always ask, keep a quarter, a half, three quarters or "
         "all (the paper's form). off: always ask, keep everything.",
     )
+    objective: Literal["tokens", "requests"] = Field(
+        default="tokens",
+        description="What is made most of in a second. tokens: those of the next step, as in the paper. requests: a "
+        "token counts by its share of its sequence's progress; serves more of a mix of requests in the long run.",
+    )
     profile: bool = Field(
         default=True, description="Measure the target's step at start-up; otherwise costs are learned while it serves."
     )
     profile_budget_s: float = Field(default=10.0, gt=0, le=600, description="Longest that this measuring may take.")
+    probe_share: float = Field(
+        default=0.01,
+        gt=0,
+        le=0.5,
+        description="Share of the tokens that probing may cost: asking sequences for a draft that is not worth it yet.",
+    )
     first_probe: int = Field(
-        default=32,
-        ge=1,
-        le=1 << 16,
-        description="Steps without a draft after which a sequence is asked for one anyway.",
+        default=4, ge=1, le=1 << 16, description="Fewest steps without a draft before a sequence is probed."
     )
     last_probe: int = Field(
-        default=512, ge=1, le=1 << 20, description="Most such steps; they double with every probe that did not pay."
+        default=512, ge=1, le=1 << 20, description="Most such steps; the pause doubles with every probe in vain."
     )
 
     @model_validator(mode="after")

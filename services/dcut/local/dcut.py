@@ -5,6 +5,7 @@ The caller passes durations; nothing here reads a clock, and nothing it decides 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -33,12 +34,14 @@ from services.dcut.local.messages import (
     WaitSnapshot,
 )
 from services.dcut.local.patience import patience_s
-from services.dcut.local.selection import Counts, keep_all, keep_exact, keep_quarters, survival
+from services.dcut.local.probing import Idle, Probing
+from services.dcut.local.selection import Counts, keep_all, keep_exact, keep_proportional, keep_quarters, survival
 from services.requests.speculation import MAX_DRAFT_TOKENS
 
-_PROBE_LENGTH = 3
+_PROBE_LENGTH = 2
 _PROBE_WEIGHT = NUM_SCENARIOS // 2  # what a probe brings is worth more than what was long ago
 _SMOOTHING = 0.1
+_GROUP_WEIGHT = 4.0  # draft tokens that a group's acceptance is worth to a sequence
 _PLAN_ROUNDS = 8  # that an answer to whom to ask holds, as long as they are the same
 _LEARN_ROUNDS = 8  # whose verdicts are learned together
 _LEARN_VERDICTS = 128
@@ -53,12 +56,10 @@ class _Sequence:
     slot: int  # in the history
     task_class: str
     is_greedy: bool
-    first_probe: int
-    probe_after: int  # steps without a draft
+    idle: Idle
     kind: str = ""
     asked: int = 0  # draft tokens of the newest ask, until it is answered or given up
     is_probe: bool = False
-    num_idle: int = 0  # steps without a draft in a row
     stated: tuple[float, ...] = ()  # confidences of the draft that is being verified
 
     @property
@@ -77,6 +78,7 @@ class LocalDcut:
         self.calibration = Calibration()
         self.counters = DcutCounters()
         self._history = DraftHistory()
+        self._probing = Probing(config.probe_share, config.first_probe, config.last_probe)
         self._sequences: dict[int, _Sequence] = {}
         self._verdicts: list[_Verdict] = []
         self._num_rounds = 0
@@ -89,8 +91,8 @@ class LocalDcut:
 
     def open(self, sequence: int, task_class: str, *, is_greedy: bool) -> None:
         """`task_class`: chat, code or maths; empty where nobody knows."""
-        first = self.config.first_probe
-        self._sequences[sequence] = _Sequence(self._history.open(), task_class, is_greedy, first, first)
+        idle = Idle(self._probing.first)
+        self._sequences[sequence] = _Sequence(self._history.open(), task_class, is_greedy, idle)
 
     def close(self, sequence: int) -> None:
         record = self._sequences.pop(sequence, None)
@@ -105,7 +107,8 @@ class LocalDcut:
         records = [self._sequences[candidate.sequence] for candidate in candidates]
         for candidate, record in zip(candidates, records, strict=True):
             if record.kind != candidate.kind:
-                record.kind, record.num_idle, record.probe_after = candidate.kind, 0, record.first_probe
+                record.kind = candidate.kind
+                record.idle.reset(self._probing.first)
                 self._history.restart(record.slot, record.group)
         lengths = self._lengths(candidates, records, load)
         asked: dict[str, tuple[int, int]] = {}  # kind -> sequences, longest
@@ -231,9 +234,10 @@ class LocalDcut:
             return lengths
         remote = [row for row, candidate in enumerate(candidates) if not candidate.is_local]
         if remote:
-            chosen = self._planned([candidates[row] for row in remote], [records[row] for row in remote], load)
+            them, theirs = [candidates[row] for row in remote], [records[row] for row in remote]
+            chosen = self._with_probes(them, theirs, self._planned(them, theirs, load), load)
             for row, length in zip(remote, chosen, strict=True):
-                lengths[row] = self._or_probe(records[row], min(length, lengths[row]), lengths[row])
+                lengths[row] = min(length, lengths[row])
         return lengths
 
     def _planned(self, candidates: Sequence[Candidate], records: Sequence[_Sequence], load: StepLoad) -> Sequence[int]:
@@ -250,7 +254,12 @@ class LocalDcut:
         scenarios_NQJ = self._history.scenarios([record.slot for record in records], longest)
         usual = {group: self.acceptance.conditional(*group)[:longest] for group in {r.group for r in records}}
         usual_NJ = np.stack([usual[record.group] for record in records])
-        scenarios_NQJ = np.where(np.isnan(scenarios_NQJ), usual_NJ[:, None], scenarios_NQJ)
+        # What a sequence was not asked for is like what it was, and without any like its group.
+        unknown_NQJ = np.isnan(scenarios_NQJ)
+        scenarios_NQJ[unknown_NQJ] = 0.0
+        known_N = unknown_NQJ[0].size - unknown_NQJ.sum((1, 2))
+        like_NJ = (scenarios_NQJ.sum((1, 2))[:, None] + _GROUP_WEIGHT * usual_NJ) / (known_N[:, None] + _GROUP_WEIGHT)
+        scenarios_NQJ = np.where(unknown_NQJ, like_NJ[:, None], scenarios_NQJ)
         scenarios_NQJ *= (np.arange(longest) < limits_N[:, None])[:, None]
         kinds = sorted({candidate.kind for candidate in candidates})
         chosen = choose_lengths(
@@ -260,21 +269,42 @@ class LocalDcut:
             lambda rows: self.steps.seconds(rows, load.context, load.prefill),
             lambda source, count, length: self.drafts.seconds(kinds[source], count, length),
             self._hidden_s,
+            proportional=self.config.objective == "requests",
         )
         return tuple(chosen.tolist())
 
-    def _or_probe(self, record: _Sequence, length: int, limit: int) -> int:
-        """Without a draft now and then nobody would find out that drafts have become worth it again."""
-        if length:
-            record.num_idle, record.probe_after = 0, self.config.first_probe
-            return length
-        record.num_idle += 1
-        if record.num_idle < record.probe_after:
-            return 0
-        record.num_idle, record.probe_after = 0, min(2 * record.probe_after, self.config.last_probe)
-        record.is_probe = True
-        self.counters.probes += 1
-        return min(limit, _PROBE_LENGTH)
+    def _with_probes(
+        self, candidates: Sequence[Candidate], records: Sequence[_Sequence], planned: Sequence[int], load: StepLoad
+    ) -> list[int]:
+        lengths = list(planned)
+        idle = []
+        for row, (record, length) in enumerate(zip(records, lengths, strict=True)):
+            if length:
+                record.idle.reset(self._probing.first)
+            else:
+                idle.append(row)
+        if not idle:
+            return lengths
+        # A probe is no longer than the drafts that are asked anyway, so that it makes nobody wait.
+        length = max(max(lengths), _PROBE_LENGTH)
+        kinds = Counter(candidate.kind for candidate, count in zip(candidates, lengths, strict=True) if count)
+        wait_s = max((float(self.drafts.seconds(kind, count, length)) for kind, count in kinds.items()), default=0.0)
+        kind = candidates[idle[0]].kind
+        rows = np.array([load.batch, load.batch + 1], np.float64)
+        step_s, with_row_s = self.steps.seconds(rows, load.context, load.prefill).tolist()
+
+        def cost(number: int) -> float:
+            """Tokens that the step would have emitted in the time that this takes."""
+            longer_s = float(self.drafts.seconds(kind, kinds[kind] + number, length)) - max(wait_s, self._hidden_s)
+            tokens: float = load.batch / step_s * (max(longer_s, 0.0) + number * (with_row_s - step_s))
+            return tokens
+
+        due = self._probing.due([records[row].idle for row in idle], load.batch, cost)
+        for row, is_due in zip(idle, due, strict=True):
+            if is_due:
+                lengths[row], records[row].is_probe = length, True
+                self.counters.probes += 1
+        return lengths
 
     def _remember(
         self, records: Sequence[_Sequence], confidences_NJ: Floats, offered_NJ: npt.NDArray[np.bool_]
@@ -298,7 +328,9 @@ class LocalDcut:
         if seconds_K[-1] - seconds_K[0] < self._decision_s:
             self.counters.unselected += 1
             return keep_all(lengths_N, limit)
-        keep = keep_exact if self.config.mode == "exact" else keep_quarters
+        keep = keep_quarters
+        if self.config.mode == "exact":
+            keep = keep_proportional if self.config.objective == "requests" else keep_exact
         return keep(survival(confidences_NJ, lengths_N), lengths_N, load.batch, seconds_K, self._stall_s)
 
 

@@ -40,7 +40,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A draft after its step: of `kept` tokens the first `accepted` were the target's own."""
+    """A draft after its step: of `kept` draft tokens the first `accepted` were the target's own."""
 
     sequence: int
     kept: int

@@ -42,6 +42,24 @@ def keep_exact(survival_NJ: Floats, lengths_N: Counts, batch: int, seconds_K: Fl
     return np.bincount(owners[:best], minlength=len(lengths_N))
 
 
+def keep_proportional(
+    survival_NJ: Floats, lengths_N: Counts, batch: int, seconds_K: Floats, spent_s: float = 0.0
+) -> Counts:
+    """Like `keep_exact`, for the geometric mean of the sequences' tokens instead of their sum.
+
+    A sequence that is fast makes room for the next one, and the slow ones gather: of requests that
+    come in a given mix, most are served in the long run where a token counts by the share of its
+    sequence's progress that it is. A row's value is what it adds to the logarithm of its sequence's
+    tokens; that falls along a draft even faster than s, so one sort and one sum are still enough.
+    """
+    tokens_NJ = np.log1p(np.add.accumulate(survival_NJ, axis=1))
+    values_NJ = np.diff(tokens_NJ, axis=1, prepend=0.0)
+    owners, ranked = _ranked(values_NJ, lengths_N)
+    gained_K = np.concatenate(([0.0], np.cumsum(ranked)))[: len(seconds_K)]
+    best = int(np.argmax(gained_K / batch - np.log(spent_s + seconds_K[: len(gained_K)])))
+    return np.bincount(owners[:best], minlength=len(lengths_N))
+
+
 def keep_quarters(
     survival_NJ: Floats, lengths_N: Counts, batch: int, seconds_K: Floats, spent_s: float = 0.0
 ) -> Counts:
@@ -60,10 +78,10 @@ def keep_all(lengths_N: Counts, limit: int) -> Counts:
     return kept
 
 
-def _ranked(survival_NJ: Floats, lengths_N: Counts) -> tuple[Counts, Floats]:
-    """All offered rows, the likeliest first: whose they are, and their s."""
-    offered_NJ = np.arange(survival_NJ.shape[1]) < lengths_N[:, None]
+def _ranked(values_NJ: Floats, lengths_N: Counts) -> tuple[Counts, Floats]:
+    """All offered rows, the most valuable first: whose they are, and their values."""
+    offered_NJ = np.arange(values_NJ.shape[1]) < lengths_N[:, None]
     owners, _ = np.nonzero(offered_NJ)  # by sequence, then by position
-    offered = survival_NJ[offered_NJ]
+    offered = values_NJ[offered_NJ]
     order = np.argsort(-offered, kind="stable")
     return owners[order], offered[order]

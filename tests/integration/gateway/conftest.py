@@ -96,6 +96,8 @@ async def running(folder: Path, num_targets: int = 1, **gateway: object) -> Asyn
         for number in range(num_targets):
             engine = EngineConfig.model_validate(
                 {"kv_memory_mb": 32, "max_step_rows": 64, "threads": 1, "gather_ms": 50}
+                # A step of so small a model is over before a draft comes, and no draft would be worth it.
+                | {"dcut": {"mode": "off"}}
                 | {"drafting": {"kinds": [], "local_lookup": False, "min_wait_ms": 500, "max_wait_ms": 500}}
             )
             target = TargetServer.create(folder, "tiny", engine, folder.parent, f"target-{number}", tuple)

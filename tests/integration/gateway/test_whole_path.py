@@ -59,6 +59,16 @@ async def test_a_leased_drafter_drafts_and_changes_nothing(
         assert told["num_drafts"] > 0
 
 
+async def test_the_status_tells_what_was_drafted(service: Service, client: openai.AsyncOpenAI) -> None:
+    await ask(client, "lookup")
+    async with httpx.AsyncClient(trust_env=False) as http:
+        told = (await http.get(f"{service.url}/status")).json()["dcut"]
+    assert {target["replica"] for target in told} == {member.replica for member in service.gateway.targets.targets()}
+    assert all(target["mode"] == "off" and target["lines"] for target in told)
+    assert sum(target["counters"]["kept_tokens"] for target in told) > 0
+    assert any(entry["kind"] == "lookup" for target in told for entry in target["acceptance"])
+
+
 async def test_an_asked_kind_without_a_replica_is_replaced_and_the_answer_says_so(client: openai.AsyncOpenAI) -> None:
     _, told = await ask(client, "mtp")
     assert (told["requested_drafter"], told["drafter"]) == ("mtp", "lookup")

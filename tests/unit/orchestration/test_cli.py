@@ -25,7 +25,7 @@ def run(*arguments: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
 
 def test_help_names_every_command() -> None:
     said = run("--help").stdout
-    for command in ("serve", "demo", "generate", "chat", "status", "models", "doctor", "config", "bench"):
+    for command in ("serve", "demo", "generate", "chat", "status", "costs", "models", "doctor", "config", "bench"):
         assert command in said
 
 
@@ -61,9 +61,10 @@ def test_the_bench_tells_an_endpoint_that_is_away_and_options_that_do_not_go_tog
         assert told in " ".join(run("bench", *arguments, expect=1).stderr.split())
 
 
-def test_status_of_nothing_fails_clearly() -> None:
+@pytest.mark.parametrize("command", ["status", "costs"])
+def test_status_of_nothing_fails_clearly(command: str) -> None:
     url = f"http://127.0.0.1:{free_ports(1)[0]}"
-    assert f"no service answers at {url}" in run("status", "--url", url, expect=1).stderr
+    assert f"no service answers at {url}" in run(command, "--url", url, expect=1).stderr
 
 
 def test_the_doctor_looks_at_this_machine() -> None:

@@ -46,10 +46,10 @@ def test_long_drafts_only_where_positions_are_worth_their_time() -> None:
 
 
 def test_under_load_only_the_sequences_that_pay_are_asked() -> None:
-    chosen = choose_lengths(scenarios(0.95, 0.1, 0.1, 0.95), [0, 0, 0, 0], 4, steep, draft(0.0005))
-    assert chosen[0] > 0
-    assert chosen[3] > 0
-    assert chosen.tolist()[1:3] == [0, 0]
+    found = choose_lengths(scenarios(0.95, 0.1, 0.1, 0.95), [0, 0, 0, 0], 4, steep, draft(0.0005))
+    assert found[0] > 0
+    assert found[3] > 0
+    assert found.tolist()[1:3] == [0, 0]
 
 
 def test_confident_drafts_among_bad_ones_are_worth_asking_for() -> None:
@@ -64,9 +64,18 @@ def test_a_slow_kind_is_left_out_when_others_would_wait_for_it() -> None:
     def seconds(source: int, sequences: Floats, length: Floats) -> Floats:
         return (0.001 if source == 0 else 0.040) + 0.0 * sequences * length
 
-    chosen = choose_lengths(scenarios(0.8, 0.8), [0, 1], 2, flat, seconds)
-    assert chosen[0] > 0
-    assert chosen[1] == 0
+    found = choose_lengths(scenarios(0.8, 0.8), [0, 1], 2, flat, seconds)
+    assert found[0] > 0
+    assert found[1] == 0
+
+
+def test_for_requests_the_slow_do_not_wait_for_one_that_is_fast() -> None:
+    """In tokens the fast sequence makes up for the wait of the five others; in requests it does not."""
+    products = scenarios(0.95, 0.05, 0.05, 0.05, 0.05, 0.05, length=5)
+    of = ([0] * 6, 6, lambda rows: 0.010 + 0.0005 * rows, draft(0.002))
+    assert choose_lengths(products, *of)[0] == 5
+    assert choose_lengths(products, *of, proportional=True).tolist() == [0] * 6
+    assert choose_lengths(scenarios(0.95), [0], 1, flat, draft(0.002), proportional=True).tolist() == [7]
 
 
 def test_nobody_to_ask() -> None:
@@ -89,11 +98,11 @@ def test_never_beyond_a_bound_and_never_believed_slower_than_plain(
     def step(rows: Floats) -> Floats:
         return 0.010 + row * np.asarray(rows)
 
-    chosen = choose_lengths(products, [source for _, _, source in sequences], batch, step, draft(wait))
-    assert all(0 <= length <= limit for length, (_, limit, _) in zip(chosen, sequences, strict=True))
-    if chosen.any():
+    found = choose_lengths(products, [source for _, _, source in sequences], batch, step, draft(wait))
+    assert all(0 <= length <= limit for length, (_, limit, _) in zip(found, sequences, strict=True))
+    if found.any():
         # With what is asked kept whole or cut as is best, never both slower than plain.
         plain = batch / float(step(np.array(batch)))
-        gains = np.sort(np.concatenate([p[0, :n] for p, n in zip(products, chosen, strict=True)]))[::-1]
+        gains = np.sort(np.concatenate([p[0, :n] for p, n in zip(products, found, strict=True)]))[::-1]
         rates = (batch + np.cumsum(gains)) / (step(batch + 1 + np.arange(len(gains))) + wait)
         assert rates.max() > plain

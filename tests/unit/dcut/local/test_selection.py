@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.dcut.local.selection import keep_all, keep_exact, keep_quarters, survival
+from services.dcut.local.selection import keep_all, keep_exact, keep_proportional, keep_quarters, survival
 
 CONFIDENCES = st.lists(st.lists(st.floats(0, 1), max_size=4), min_size=1, max_size=4)
 
@@ -54,6 +54,50 @@ def test_nothing_beats_it_over_every_number_and_every_choice_of_prefixes(
     choices = itertools.product(*(range(len(draft) + 1) for draft in drafts))
     best = max(speed(drafts, choice, batch, seconds, spent) for choice in choices if sum(choice) < len(seconds))
     assert speed(drafts, kept, batch, seconds, spent) == pytest.approx(best, rel=1e-9)
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.floats(0, 1), max_size=4), st.floats(0.1, 4)), min_size=1, max_size=4),
+    st.lists(st.floats(0, 1), min_size=1, max_size=5),
+)
+def test_nothing_beats_it_where_sequences_count_unequally(
+    weighted: list[tuple[list[float], float]], steps: list[float]
+) -> None:
+    drafts, weights = [draft for draft, _ in weighted], np.array([weight for _, weight in weighted])
+    products, lengths = matrix(drafts)
+    seconds = step_times(int(lengths.sum()), steps)
+
+    def value(kept: Sequence[int]) -> float:
+        gained = [w * products[row, :n].sum() for row, (w, n) in enumerate(zip(weights, kept, strict=True))]
+        return float((weights.sum() + sum(gained)) / seconds[sum(kept)])
+
+    kept = keep_exact(products * weights[:, None], lengths, float(weights.sum()), seconds).tolist()
+    best = max(value(choice) for choice in itertools.product(*(range(len(draft) + 1) for draft in drafts)))
+    assert value(kept) == pytest.approx(best, rel=1e-9)
+
+
+@given(
+    CONFIDENCES,
+    st.integers(0, 5),
+    st.lists(st.floats(0, 1), min_size=1, max_size=5),
+    st.integers(0, 16),
+    st.sampled_from([0.0, 0.3]),
+)
+def test_nothing_beats_the_proportional_form_in_the_geometric_mean(
+    drafts: list[list[float]], others: int, steps: list[float], limit: int, spent: float
+) -> None:
+    batch = len(drafts) + others
+    products, lengths = matrix(drafts)
+    seconds = step_times(min(limit, int(lengths.sum())), steps)
+
+    def value(kept: Sequence[int]) -> float:
+        logs = [np.log1p(products[row, :n].sum()) for row, n in enumerate(kept)]
+        return float(np.exp(sum(logs) / batch) / (spent + seconds[sum(kept)]))
+
+    kept = keep_proportional(products, lengths, batch, seconds, spent).tolist()
+    choices = itertools.product(*(range(len(draft) + 1) for draft in drafts))
+    best = max(value(choice) for choice in choices if sum(choice) < len(seconds))
+    assert value(kept) == pytest.approx(best, rel=1e-9)
 
 
 @given(CONFIDENCES, st.lists(st.floats(0, 1), min_size=1, max_size=5))

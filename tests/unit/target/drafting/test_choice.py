@@ -5,7 +5,7 @@ import pytest
 from services.dcut.rendezvous import subset
 from services.requests.speculation import Speculation, as_drafter_choice
 from services.target.drafting.choice import Candidate, choose, preference
-from services.target.drafting.waits import WaitTracker
+from services.target.drafting.waits import AskedFrame, WaitTracker
 
 KINDS = ("mtp", "dfly", "lookup")
 ALL = [Candidate("a", "lookup"), Candidate("b", "mtp"), Candidate("c", "mtp"), Candidate("d", "dfly")]
@@ -59,25 +59,36 @@ def test_the_allowance_follows_the_waits_within_bounds() -> None:
     waits = WaitTracker(min_s=0.002, max_s=0.05)
     assert waits.allowance_s == 0.05
     for frame in range(1, 200):
-        waits.asked(frame, now=frame)
+        waits.asked(frame, count=3, now=frame)
         waits.answered(frame, arrived=frame + 0.010)
     assert 0.010 <= waits.allowance_s < 0.015
     for frame in range(200, 400):
-        waits.asked(frame, now=frame)
+        waits.asked(frame, count=3, now=frame)
         waits.answered(frame, arrived=frame + 0.0001)
     assert waits.allowance_s == 0.002
     for frame in range(400, 500):
-        waits.asked(frame, now=frame)
+        waits.asked(frame, count=3, now=frame)
         waits.answered(frame, arrived=frame + 0.3)
     assert waits.allowance_s == 0.05
+
+
+def test_an_answer_tells_what_its_frame_had_asked() -> None:
+    waits = WaitTracker(0.002, 0.05)
+    for count in (3, 7, 5):
+        waits.asked(1, count, 1.0)
+    waits.asked(2, 4, 2.0)
+    answered = waits.answered(1, 3.0)
+    assert answered == AskedFrame(sent=1.0, sequences=3, longest=7)
+    assert waits.answered(1, 3.0) is None
+    assert waits.answered(2, 3.0) == AskedFrame(2.0, 1, 4)
 
 
 def test_silence_counts_from_the_oldest_unanswered_ask() -> None:
     waits = WaitTracker(0.002, 0.05)
     assert waits.silence_s(5.0) == 0
-    waits.asked(1, 1.0)
-    waits.asked(2, 2.0)
-    waits.asked(3, 3.0)
+    waits.asked(1, 3, 1.0)
+    waits.asked(2, 3, 2.0)
+    waits.asked(3, 3, 3.0)
     assert waits.silence_s(5.0) == 4.0
     waits.answered(2, 5.0)
     assert waits.silence_s(5.0) == 2.0, "frame 1 will get no answer any more"
