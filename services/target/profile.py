@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from services.dcut.costs.steps import StepSample
+from services.dcut.costs.store import Measured
 from services.requests.sampling import SamplingParams
 from services.target.kv.pool import KVPool
 from services.target.model.layout import lay_out
@@ -32,7 +33,7 @@ _ODD = 7919  # token ids far apart; what they are does not matter
 @torch.inference_mode()
 def profile_steps(
     target: LoadedTarget, max_rows: int, max_sequences: int, kv_memory_mb: int, budget_s: float
-) -> list[StepSample]:
+) -> Measured:
     """Step times, each the median of five after one that does not count, within `budget_s` seconds.
 
     What matters most is measured first, so that a slow machine lacks only what is rarely met. A step
@@ -48,9 +49,9 @@ def profile_steps(
     for rows, positions, prefill in _plan(context, most, max_rows, spec.max_positions):
         # One more round like this one would take its time six times over; the first is always measured.
         if samples and time.perf_counter() + (_REPEATS + 1) * samples[-1].seconds > deadline:
-            break
+            return Measured(tuple(samples), is_complete=False)
         samples.append(StepSample(rows, positions, prefill, bench.seconds(rows, positions, prefill)))
-    return samples
+    return Measured(tuple(samples), is_complete=True)
 
 
 def _plan(context: int, most: int, max_rows: int, max_positions: int) -> Iterator[tuple[int, int, int]]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from services.dcut.costs.steps import StepCosts, StepSample
-from services.dcut.costs.store import stored_or_measured
+from services.dcut.costs.steps import StepCosts
+from services.dcut.costs.store import Measured, stored_or_measured
 from services.target.config import EngineConfig
 from services.target.kernels.build import processor, sources_digest
 from services.target.model.loader import LoadedTarget
@@ -26,13 +26,15 @@ def step_table(target: LoadedTarget, folder: Path, config: EngineConfig, cache_d
     if config.dcut.mode == "off" or not config.dcut.profile:
         return None
 
-    def measure() -> list[StepSample]:
+    def measure() -> Measured:
         started = time.perf_counter()
-        samples = profile_steps(
+        measured = profile_steps(
             target, config.max_step_rows, config.max_sequences, config.kv_memory_mb, config.dcut.profile_budget_s
         )
-        log.info("measured %d step times in %.1f s", len(samples), time.perf_counter() - started)
-        return samples
+        log.info("measured %d step times in %.1f s", len(measured.samples), time.perf_counter() - started)
+        if not measured.is_complete:
+            log.warning("this machine was too slow or too busy to measure all step times in the time allowed")
+        return measured
 
     return stored_or_measured(cache_dir, _key(target, folder, config), measure)
 

@@ -7,8 +7,8 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from services.dcut.costs.steps import StepCosts, StepSample
@@ -19,16 +19,27 @@ _FORMAT = 1
 _MAX_FILE_BYTES = 4 << 20
 
 
-def stored_or_measured(
-    cache_dir: Path, key: Mapping[str, str | int], measure: Callable[[], Iterable[StepSample]]
-) -> StepCosts:
-    """The table of that key. `key` names everything that step times depend on, in words and numbers."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Step times as measured."""
+
+    samples: tuple[StepSample, ...]
+    is_complete: bool  # False: the time for measuring was over before
+
+
+def stored_or_measured(cache_dir: Path, key: Mapping[str, str | int], measure: Callable[[], Measured]) -> StepCosts:
+    """The table of that key. `key` names everything that step times depend on, in words and numbers.
+
+    One that is not complete serves until the next start, when the machine may be less busy.
+    """
     path = cache_dir / "costs" / f"{_digest(key)}.json"
     found = _read(path, key)
     if found is not None:
         return found
-    table = StepCosts(measure())
-    _write(path, key, table)
+    measured = measure()
+    table = StepCosts(measured.samples)
+    if measured.is_complete:
+        _write(path, key, table)
     return table
 
 

@@ -6,19 +6,20 @@ from pathlib import Path
 import pytest
 
 from services.dcut.costs.steps import StepSample
-from services.dcut.costs.store import stored_or_measured
+from services.dcut.costs.store import Measured, stored_or_measured
 
 KEY: dict[str, str | int] = {"model": "m", "threads": 2}
 SAMPLES = [StepSample(1, 64, 0, 0.01), StepSample(8, 64, 0, 0.02)]
 
 
 class Bench:
-    def __init__(self) -> None:
+    def __init__(self, is_complete: bool = True) -> None:
         self.runs = 0
+        self.is_complete = is_complete
 
-    def __call__(self) -> list[StepSample]:
+    def __call__(self) -> Measured:
         self.runs += 1
-        return SAMPLES
+        return Measured(tuple(SAMPLES), self.is_complete)
 
 
 def test_is_measured_once_for_a_key(tmp_path: Path) -> None:
@@ -30,6 +31,13 @@ def test_is_measured_once_for_a_key(tmp_path: Path) -> None:
     stored_or_measured(tmp_path, {**KEY, "threads": 1}, bench)
     assert bench.runs == 2
     assert len(list((tmp_path / "costs").iterdir())) == 2
+
+
+def test_a_table_with_holes_is_not_kept(tmp_path: Path) -> None:
+    bench = Bench(is_complete=False)
+    for _ in range(2):
+        assert stored_or_measured(tmp_path, KEY, bench).samples == tuple(SAMPLES)
+    assert bench.runs == 2
 
 
 @pytest.mark.parametrize(
