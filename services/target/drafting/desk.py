@@ -130,7 +130,7 @@ class Desk:
         now = time.monotonic()
         self._sources.settle(record, now)
         most = self._config.max_draft
-        if record.link is None:
+        if record.link is None or self._is_repeating(record):
             return None if record.local is None else DraftSource("lookup", True, most)
         traits = record.link.traits
         if traits is None or now < record.retry_at or 0 < traits.max_position <= len(record.tokens):
