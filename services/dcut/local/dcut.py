@@ -57,7 +57,9 @@ class _Sequence:
     task_class: str
     is_greedy: bool
     idle: Idle
-    kind: str = ""
+    kind: str = ""  # whose draft was asked last
+    is_local: bool = False
+    remote_kind: str = ""  # whose drafts the history holds: those of this process need no decision
     asked: int = 0  # draft tokens of the newest ask, until it is answered or given up
     is_probe: bool = False
     stated: tuple[float, ...] = ()  # confidences of the draft that is being verified
@@ -106,8 +108,9 @@ class LocalDcut:
         candidates = [candidate for candidate in candidates if candidate.limit > 0]
         records = [self._sequences[candidate.sequence] for candidate in candidates]
         for candidate, record in zip(candidates, records, strict=True):
-            if record.kind != candidate.kind:
-                record.kind = candidate.kind
+            record.kind, record.is_local = candidate.kind, candidate.is_local
+            if not candidate.is_local and record.remote_kind != candidate.kind:
+                record.remote_kind = candidate.kind
                 record.idle.reset(self._probing.first)
                 self._history.restart(record.slot, record.group)
         lengths = self._lengths(candidates, records, load)
@@ -315,7 +318,11 @@ class LocalDcut:
         length = offered_NJ.shape[1]
         scenarios_NJ[:, :length] = np.where(offered_NJ, confidences_NJ, scenarios_NJ[:, :length])
         for is_probe, weight in ((False, 1), (True, _PROBE_WEIGHT)):
-            rows = [row for row, record in enumerate(records) if record.asked and record.is_probe is is_probe]
+            rows = [
+                row
+                for row, record in enumerate(records)
+                if record.asked and not record.is_local and record.is_probe is is_probe
+            ]
             if rows:
                 slots, groups = [records[row].slot for row in rows], [records[row].group for row in rows]
                 self._history.add(slots, groups, scenarios_NJ[rows], weight)

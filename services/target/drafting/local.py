@@ -15,12 +15,15 @@ class LocalLookup:
     def __init__(self, config: LookupConfig, tokens: Sequence[int]) -> None:
         self._tokens = tokens
         self._index = SuffixIndex(config)
+        self._repeated = 0, 0  # at that many tokens
 
     def repeated(self) -> int:
         """Newest tokens that have stood together before, at most max_ngram."""
-        self._index.extend(self._tokens[len(self._index) :])
-        match = self._index.match()
-        return 0 if match is None else match.length
+        if self._repeated[0] != len(self._tokens):
+            self._index.extend(self._tokens[len(self._index) :])
+            match = self._index.match()
+            self._repeated = len(self._tokens), 0 if match is None else match.length
+        return self._repeated[1]
 
     def draft(self, max_draft: int) -> Guess | None:
         self._index.extend(self._tokens[len(self._index) :])

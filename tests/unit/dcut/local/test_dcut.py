@@ -174,6 +174,18 @@ def test_drafts_of_this_process_are_always_asked() -> None:
         dcut.keep([Offer(1, ())], load(1))
 
 
+def test_lookup_in_between_does_not_make_a_drafter_forgotten() -> None:
+    dcut = exact(CHEAP_ROWS, probe_share=0.0001)
+    world = World(dcut, lambda sequence: 0.02, batch=1)
+    for _ in range(40):
+        world.step()
+    for _ in range(5):
+        dcut.ask([Candidate(0, "lookup", True, 4)], load(1))
+        assert sum(dcut.keep([Offer(0, (0.9, 0.9, 0.9, 0.9))], load(1))) > 0
+        dcut.observe_verified([Verified(0, 4, 4)])
+        assert not world.step()[0]
+
+
 def test_another_drafter_starts_with_what_is_known_of_its_kind() -> None:
     dcut = exact(CHEAP_ROWS)
     world = World(dcut, lambda sequence: 0.02, batch=1)
