@@ -51,7 +51,7 @@ def evaluate_all(
     prompts = {task_class: _spread(evaluation_prompts(task_class), config.prompts) for task_class in CLASSES}
     results = []
     for kind in kinds:
-        folder = weights / kind if weights is not None else run.drafter(kind)
+        folder = run.folder / kind / "drafter" if weights is None else weights / kind
         with _drafter(_config_of(kind, folder), run.model.path) as address:
             for task_class, arm in itertools.product(CLASSES, _ARMS):
                 if arm.is_argmax and kind == "lookup":

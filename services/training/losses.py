@@ -79,7 +79,8 @@ class LogProbs(torch.autograd.Function):
 
 def _few_rows(x: torch.Tensor, width: int = 0) -> tuple[torch.Tensor, ...]:
     """Views of about a quarter of a million elements, or of as many rows as would be where they are `width` wide."""
-    return x.split(max(1, _CACHED_ELEMENTS // (width or x.shape[1])))
+    parts: tuple[torch.Tensor, ...] = x.split(max(1, _CACHED_ELEMENTS // (width or x.shape[1])))
+    return parts
 
 
 def row_loss(name: LossName, rows: Agreement) -> torch.Tensor:
