@@ -113,14 +113,18 @@ def test_each_kind(target: LoadedTarget, drafters: dict[str, DrafterProcess], ki
 def test_text_that_repeats_itself_is_looked_up_unless_a_kind_is_asked_for(
     target: LoadedTarget, drafters: dict[str, DrafterProcess], kind: str
 ) -> None:
-    """The drafter is caught up whenever the text stops repeating."""
     view = View(drafters)
     view.show("mtp")
-    period = [3, 1, 4, 1, 5, 9, 2, 6]
     speculation = Speculation(as_drafter_choice(kind))
     wanted = [
-        Ask(prompt, SamplingParams(max_tokens=80, temperature=temperature, seed=5, ignore_eos=True), speculation)
-        for prompt in (period * 6, period * 2 + PROMPTS[3], PROMPTS[2])
+        Ask(
+            prompt,
+            # A bias makes the text repeat one token for a while, or for ever.
+            SamplingParams(max_tokens=80, temperature=temperature, seed=5, ignore_eos=True, logit_bias={7: bias}),
+            speculation,
+        )
+        for prompt in (PROMPTS[1], PROMPTS[3])
+        for bias in (0.0, 2.0, 100.0)
         for temperature in (0.0, 0.8)
     ]
     with running_engine(target, SilentDesk()) as engine:
