@@ -23,7 +23,7 @@ _SOURCES = ("attention.c", "noise.c", "product.c", "rows.c")
 _HEADERS = ("elements.h",)
 _FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno")
 _ELEMENTS = {torch.bfloat16: "bf16", torch.float32: "f32"}
-_COMPILE_TIMEOUT_S = 120
+_COMPILE_TIMEOUT_S = 600  # a busy machine takes minutes for what an idle one does in seconds
 
 
 class KernelsUnavailable(RuntimeError):
@@ -81,7 +81,10 @@ def _load(compiler: str, openmp: Path, element: str, cache_dir: Path) -> ctypes.
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_TIMEOUT_S, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise KernelsUnavailable(f"{command[0]} took longer than {_COMPILE_TIMEOUT_S} s") from error
     if done.returncode != 0:
         raise KernelsUnavailable(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}")
 
