@@ -18,12 +18,12 @@ class RouterConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     preference: tuple[DrafterKind, ...] = Field(
-        default=("dfly", "mtp", "lookup"),
+        default=("mtp", "dfly", "lookup"),
         min_length=1,
         description="Drafter kinds for `auto` and for replacements, best first.",
     )
     class_preference: dict[TaskClass, tuple[DrafterKind, ...]] = Field(
-        default={"chat": ("mtp", "dfly", "lookup")},
+        default={"code": ("dfly", "mtp", "lookup"), "maths": ("dfly", "mtp", "lookup")},
         description="Another order for requests of a class; it cannot add a kind that `preference` leaves out.",
     )
     min_class_confidence: float = Field(

@@ -166,8 +166,8 @@ def test_a_kind_is_preferred_once() -> None:
         (Task("chat", 0.9), ("mtp", "dfly", "lookup")),
         (Task("code", 0.9), ("dfly", "mtp", "lookup")),
         (Task("maths", 0.9), ("dfly", "mtp", "lookup")),
-        (Task("chat", 0.5), ("dfly", "mtp", "lookup")),
-        (UNKNOWN_TASK, ("dfly", "mtp", "lookup")),
+        (Task("code", 0.5), ("mtp", "dfly", "lookup")),
+        (UNKNOWN_TASK, ("mtp", "dfly", "lookup")),
     ],
 )
 def test_the_class_orders_the_kinds_when_it_is_sure(task: Task, kinds: tuple[str, ...]) -> None:
