@@ -25,7 +25,7 @@ _MAX_DRAFT = {"mtp": 3, "dfly": 7, "lookup": 7}
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class _Arm:
     """How answers are sampled and drafted."""
 
     temperature: float
@@ -33,7 +33,7 @@ class Arm:
     is_timed: bool = True
 
 
-_ARMS = (Arm(0.0), Arm(1.0), Arm(1.0, is_argmax=True, is_timed=False))
+_ARMS = (_Arm(0.0), _Arm(1.0), _Arm(1.0, is_argmax=True, is_timed=False))
 
 
 def evaluate_all(
@@ -102,7 +102,7 @@ def _config_of(kind: str, weights: Path) -> DrafterConfig:
 @contextmanager
 def _drafter(config: DrafterConfig, target: Path) -> Iterator[str]:
     """The address of a drafter replica in a process of its own."""
-    command = [sys.executable, "-m", "orchestration.bench.drafter_process", "--config", config.model_dump_json()]
+    command = [sys.executable, "-m", "orchestration.drafter_process", "--config", config.model_dump_json()]
     command += ["--target", str(target)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from services.plotting import headless_pyplot
+
 
 def plot_costs(target: dict[str, Any], path: Path) -> None:
     """`target`: a D-cut snapshot as the status gives it. Raises ImportError without matplotlib."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = headless_pyplot()
     figure, (steps, drafts) = pyplot.subplots(1, 2, figsize=(11, 4))
     for line in target["lines"]:
         label = f"context {line['context']}" + (f" beside {line['prefill']} prompt rows" if line["prefill"] else "")

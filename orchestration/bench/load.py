@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
 from orchestration.bench.arrivals import poisson, read_trace
-from orchestration.bench.client import Client
+from orchestration.bench.endpoints.client import Client
 from orchestration.bench.prompts import Prompt
 from orchestration.bench.record import Record
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -66,12 +66,14 @@ def build_arm(fields: dict[str, Any]) -> Arm:
     try:
         return Arm.model_validate(fields)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['input']!r}: {first['msg']}") from error
+        raise ValueError(first_problem(error)) from error
+
+
+def first_problem(error: ValidationError) -> str:
+    """The field, its value and what is allowed."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['input']!r}: {first['msg']}"
 
 
 def _keys() -> str:
     return ", ".join(Arm.model_fields)
-
-
-APIS: tuple[Api, ...] = get_args(Api)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from orchestration.bench import paired
-from orchestration.bench.client import Client, EndpointError, Served, connect
-from orchestration.bench.figures import FIGURES
+from orchestration.bench.endpoints.client import Client, EndpointError, Served, connect
 from orchestration.bench.load import Load, put
 from orchestration.bench.options import Arm
 from orchestration.bench.prompts import Prompt, PromptSet, dataset, long_prompts
 from orchestration.bench.record import Record
+from orchestration.bench.report.figures import FIGURES
 from orchestration.bench.result import Cell, MeasuredArm, Pairing, Ratio, Request, Result, Settings
 from orchestration.bench.summary import Summary, summarise
 from orchestration.bench.surroundings import this_machine, versions

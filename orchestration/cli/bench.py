@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestration.cli import bench_options as shared
-from orchestration.cli import options
+from orchestration.cli.bench_options import Datasets, Shared, with_shared
 from orchestration.cli.console import err, out
 from orchestration.cli.failure import Failure
 
 if TYPE_CHECKING:
     from orchestration.bench.load import Load
     from orchestration.bench.options import Arm
+    from orchestration.bench.report.tables import Table
     from orchestration.bench.result import Result
     from orchestration.bench.runner import Step
     from orchestration.bench.summary import Summary
-    from orchestration.bench.tables import Table
 
 app = typer.Typer(
     help="Load on any OpenAI-compatible endpoint or a draftfleet gRPC one, with real prompts.", no_args_is_help=True
@@ -29,132 +28,36 @@ _CLASSES = ["chat", "code", "maths"]
 
 
 @app.command()
+@with_shared
 def run(
-    url: shared.Url = "grpc://127.0.0.1:9000",
-    model: shared.Model = "",
-    api: shared.Api = "chat",
-    dataset: shared.Datasets = _MIXED,
-    dataset_path: shared.DatasetPath = None,
-    context: shared.Contexts = None,
-    concurrency: shared.Concurrency = None,
-    request_rate: shared.Rates = None,
-    burstiness: shared.Burstiness = 1.0,
-    trace: shared.Trace = None,
-    trace_scale: shared.TraceScale = 1.0,
-    num_prompts: shared.NumPrompts = None,
-    num_warmups: shared.NumWarmups = None,
+    shared: Shared,
+    dataset: Datasets = _MIXED,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Measured runs of each cell.")] = 1,
-    max_tokens: shared.MaxTokens = 128,
-    temperature: options.Temperature = 0.0,
-    top_p: options.TopP = 1.0,
-    seed: shared.Seed = 0,
-    ignore_eos: shared.IgnoreEos = False,
-    drafter: shared.Drafter = None,
-    max_draft_tokens: shared.MaxDraft = None,
-    unique_prompts: shared.UniquePrompts = False,
-    goodput: shared.Goodput = None,
-    timeout: shared.Timeout = 600.0,
-    api_key_file: shared.ApiKeyFile = None,
-    output: shared.Output = None,
-    save_detailed: shared.SaveDetailed = False,
 ) -> None:
     """Measure one endpoint. Several datasets, contexts, concurrencies or rates make a sweep: one cell each.
 
     Without --request-rate and --trace the loop is closed: --concurrency requests at once (1). With them it is open:
     requests come by the clock, and --concurrency bounds how many run.
     """
-    fields = {
-        "name": "run",
-        "url": url,
-        "model": model,
-        "api": api,
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "top_p": top_p,
-        "seed": seed,
-        "ignore_eos": ignore_eos,
-        "drafter": drafter,
-        "max_draft_tokens": max_draft_tokens,
-    }
-    settings = {
-        "datasets": dataset,
-        "contexts": context or (),
-        "num_prompts": num_prompts,
-        "num_warmups": num_warmups,
-        "repeats": repeats,
-        "seed": seed,
-        "unique_prompts": unique_prompts,
-        "timeout_s": timeout,
-        "save_detailed": save_detailed,
-    }
-    arm = _arm(fields, [])
-    loads = _loads(concurrency, request_rate, burstiness, trace, trace_scale)
-    _measure([arm], settings, loads, goodput, dataset_path, api_key_file, output)
+    _measure([_arm(shared, "run", [])], shared, dataset, repeats)
 
 
 @app.command()
+@with_shared
 def ab(
+    shared: Shared,
     a: Annotated[list[str] | None, typer.Option("-a", metavar="KEY=VALUE", help="A setting of the first arm.")] = None,
     b: Annotated[list[str] | None, typer.Option("-b", metavar="KEY=VALUE", help="A setting of the second arm.")] = None,
     pairs: Annotated[int, typer.Option("--pairs", min=2, help="Pairs of runs of each cell.")] = 4,
-    url: shared.Url = "grpc://127.0.0.1:9000",
-    model: shared.Model = "",
-    api: shared.Api = "chat",
-    dataset: shared.Datasets = _CLASSES,
-    dataset_path: shared.DatasetPath = None,
-    context: shared.Contexts = None,
-    concurrency: shared.Concurrency = None,
-    request_rate: shared.Rates = None,
-    burstiness: shared.Burstiness = 1.0,
-    trace: shared.Trace = None,
-    trace_scale: shared.TraceScale = 1.0,
-    num_prompts: shared.NumPrompts = None,
-    num_warmups: shared.NumWarmups = None,
-    max_tokens: shared.MaxTokens = 128,
-    temperature: options.Temperature = 0.0,
-    top_p: options.TopP = 1.0,
-    seed: shared.Seed = 0,
-    ignore_eos: shared.IgnoreEos = False,
-    drafter: shared.Drafter = None,
-    max_draft_tokens: shared.MaxDraft = None,
-    unique_prompts: shared.UniquePrompts = False,
-    goodput: shared.Goodput = None,
-    timeout: shared.Timeout = 600.0,
-    api_key_file: shared.ApiKeyFile = None,
-    output: shared.Output = None,
-    save_detailed: shared.SaveDetailed = False,
+    dataset: Datasets = _CLASSES,
 ) -> None:
     """Compare two arms in one run: A B, B A, A B, ... with the interval of their ratio.
 
     The arms share every option but what -a and -b change: name, url, model, api, max_tokens, temperature, top_p, seed,
     ignore_eos, drafter, max_draft_tokens. Example: draftfleet bench ab -a drafter=none -b drafter=auto -c 1 -c 8
     """
-    fields = {
-        "url": url,
-        "model": model,
-        "api": api,
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "top_p": top_p,
-        "seed": seed,
-        "ignore_eos": ignore_eos,
-        "drafter": drafter,
-        "max_draft_tokens": max_draft_tokens,
-    }
-    settings = {
-        "datasets": dataset,
-        "contexts": context or (),
-        "num_prompts": num_prompts,
-        "num_warmups": num_warmups,
-        "repeats": pairs,
-        "seed": seed,
-        "unique_prompts": unique_prompts,
-        "timeout_s": timeout,
-        "save_detailed": save_detailed,
-    }
-    arms = [_arm({**fields, "name": name}, given or []) for name, given in (("A", a), ("B", b))]
-    loads = _loads(concurrency, request_rate, burstiness, trace, trace_scale)
-    _measure(arms, settings, loads, goodput, dataset_path, api_key_file, output)
+    arms = [_arm(shared, name, changes or []) for name, changes in (("A", a), ("B", b))]
+    _measure(arms, shared, dataset, pairs)
 
 
 @app.command()
@@ -163,7 +66,7 @@ def compare(
     after: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="Another one.")],
 ) -> None:
     """Ratios of two results, cell by cell. Of a noisy machine only ratios from one `ab` run last."""
-    from orchestration.bench.differences import differences, warnings
+    from orchestration.bench.report.differences import differences, warnings
     from orchestration.bench.result import load_result
 
     try:
@@ -176,26 +79,23 @@ def compare(
     _show(table)
 
 
-def _arm(fields: dict[str, Any], given: list[str]) -> Arm:
-    from orchestration.bench.options import build_arm, with_settings
+def _arm(shared: Shared, name: str, changes: list[str]) -> Arm:
+    from orchestration.bench.options import Arm, build_arm, with_settings
 
+    given = {field: getattr(shared, field) for field in Arm.model_fields if field != "name"}
     try:
-        return with_settings(build_arm(fields), given)
+        return with_settings(build_arm({**given, "name": name}), changes)
     except ValueError as error:
         raise Failure(str(error)) from error
 
 
-def _loads(
-    concurrency: list[int] | None,
-    rates: list[float] | None,
-    burstiness: float,
-    trace: Path | None,
-    trace_scale: float,
-) -> list[Load]:
+def _loads(shared: Shared) -> list[Load]:
     from pydantic import ValidationError
 
     from orchestration.bench.load import Load
+    from orchestration.bench.options import first_problem
 
+    rates, trace, concurrency = shared.request_rate, shared.trace, shared.concurrency
     if rates and trace:
         raise Failure("--request-rate and --trace: give one of them")
     if (rates or trace) and concurrency and len(concurrency) > 1:
@@ -203,32 +103,25 @@ def _loads(
     bound = concurrency[0] if concurrency else None
     try:
         if trace is not None:
-            return [Load(kind="trace", trace=trace, trace_scale=trace_scale, concurrency=bound)]
+            return [Load(kind="trace", trace=trace, trace_scale=shared.trace_scale, concurrency=bound)]
         if rates:
-            return [Load(kind="poisson", request_rate=rate, burstiness=burstiness, concurrency=bound) for rate in rates]
+            shape = shared.burstiness
+            return [Load(kind="poisson", request_rate=rate, burstiness=shape, concurrency=bound) for rate in rates]
         return [Load(concurrency=count) for count in concurrency or [1]]
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise Failure(f"{'.'.join(map(str, first['loc']))}: {first['input']!r}: {first['msg']}") from error
+        raise Failure(first_problem(error)) from error
 
 
-def _measure(
-    arms: list[Arm],
-    settings: dict[str, Any],
-    loads: list[Load],
-    goodput: list[str] | None,
-    dataset_path: Path | None,
-    api_key_file: Path | None,
-    output: Path | None,
-) -> None:
+def _measure(arms: list[Arm], shared: Shared, datasets: list[str], repeats: int) -> None:
     import uvloop
 
     from orchestration.bench import runner
-    from orchestration.bench.client import EndpointError
+    from orchestration.bench.endpoints.client import EndpointError
     from orchestration.bench.objective import parse
     from orchestration.bench.prompts import read_prompts
     from orchestration.bench.result import Settings
 
+    loads, output = _loads(shared), shared.output
     if output is not None and output.suffix != ".json":
         raise Failure(f"--output: {output} must end in .json")
     if output is not None:
@@ -237,10 +130,22 @@ def _measure(
             output.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise Failure(f"--output: {output.parent} cannot be made ({error.strerror})") from error
+    settings = {
+        "datasets": datasets,
+        "contexts": shared.context or (),
+        "loads": loads,
+        "num_prompts": shared.num_prompts,
+        "num_warmups": shared.num_warmups,
+        "repeats": repeats,
+        "seed": shared.seed,
+        "unique_prompts": shared.unique_prompts,
+        "timeout_s": shared.timeout,
+        "save_detailed": shared.save_detailed,
+    }
     try:
-        chosen = Settings.model_validate({**settings, "loads": loads, "goodput_ms": parse(goodput or ())})
-        own = read_prompts(dataset_path) if dataset_path is not None else None
-        key = api_key_file.read_text().strip() if api_key_file is not None else None
+        chosen = Settings.model_validate({**settings, "goodput_ms": parse(shared.goodput or ())})
+        own = read_prompts(shared.dataset_path) if shared.dataset_path is not None else None
+        key = shared.api_key_file.read_text().strip() if shared.api_key_file is not None else None
         with _Progress() as progress:
             result = uvloop.run(runner.run(arms, chosen, own, key, progress.step, progress.ran))
     except (EndpointError, ValueError) as error:
@@ -279,7 +184,7 @@ class _Progress:
 
 
 def _tell(result: Result, output: Path | None) -> None:
-    from orchestration.bench.tables import notes, tables
+    from orchestration.bench.report.tables import notes, tables
 
     if output is not None:
         _write(result, output)
@@ -295,8 +200,8 @@ def _tell(result: Result, output: Path | None) -> None:
 
 
 def _write(result: Result, output: Path) -> None:
-    from orchestration.bench.page import as_html
-    from orchestration.bench.plots import save_png
+    from orchestration.bench.report.page import as_html
+    from orchestration.bench.report.plots import save_png
 
     result.save(output)
     output.with_suffix(".html").write_text(as_html(result))

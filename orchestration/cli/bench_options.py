@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
+
+from orchestration.cli.options import Temperature, TopP
 
 Url = Annotated[
     str, typer.Option("--url", "--base-url", "-u", help="grpc://host:port, or http(s)://host:port of an OpenAI API.")
@@ -75,3 +81,60 @@ Output = Annotated[
     typer.Option("--output", "-o", help="RESULT.json; RESULT.html and, with matplotlib, RESULT.png come beside it."),
 ]
 SaveDetailed = Annotated[bool, typer.Option("--save-detailed", help="Keep the times of every token in the JSON.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What every measuring command takes, with its defaults."""
+
+    url: Url = "grpc://127.0.0.1:9000"
+    model: Model = ""
+    api: Api = "chat"
+    dataset_path: DatasetPath = None
+    context: Contexts = None
+    concurrency: Concurrency = None
+    request_rate: Rates = None
+    burstiness: Burstiness = 1.0
+    trace: Trace = None
+    trace_scale: TraceScale = 1.0
+    num_prompts: NumPrompts = None
+    num_warmups: NumWarmups = None
+    max_tokens: MaxTokens = 128
+    temperature: Temperature = 0.0
+    top_p: TopP = 1.0
+    seed: Seed = 0
+    ignore_eos: IgnoreEos = False
+    drafter: Drafter = None
+    max_draft_tokens: MaxDraft = None
+    unique_prompts: UniquePrompts = False
+    goodput: Goodput = None
+    timeout: Timeout = 600.0
+    api_key_file: ApiKeyFile = None
+    output: Output = None
+    save_detailed: SaveDetailed = False
+
+
+def with_shared(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command, which takes a `shared`, the options of Shared after its own."""
+    own, common = get_type_hints(command, include_extras=True), get_type_hints(Shared, include_extras=True)
+    parameters = [
+        parameter.replace(annotation=own[name])
+        for name, parameter in inspect.signature(command).parameters.items()
+        if name != "shared"
+    ]
+    parameters += [
+        inspect.Parameter(
+            option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=common[option.name]
+        )
+        for option in fields(Shared)
+    ]
+
+    @functools.wraps(command)
+    def parsed(**given: Any) -> None:
+        shared = Shared(**{option.name: given.pop(option.name) for option in fields(Shared)})
+        command(**given, shared=shared)
+
+    # What typer reads instead of the function's own.
+    parsed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    parsed.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return parsed

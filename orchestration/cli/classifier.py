@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from orchestration.cli.console import err, out
-from orchestration.cli.failure import Failure
+from orchestration.cli.failure import failures_of_training
 
 app = typer.Typer(
     help="Which requests are chat, code or maths: data, training and evaluation of the router's classifier.",
@@ -28,7 +26,7 @@ def fetch(folder: FolderOption = _FOLDER) -> None:
     from services.training.classifier import held_out, sources
     from services.training.classifier.downloads import fetch
 
-    with _failures():
+    with failures_of_training():
         fetch((*sources.SOURCES, *held_out.SOURCES), folder / "sources", lambda text: err.print(text))
     out.print(f"sources: {folder / 'sources'}")
 
@@ -41,7 +39,7 @@ def train(
     """Train on the sources; the same sources give the same weights."""
     from services.training.classifier.run import train
 
-    with _failures():
+    with failures_of_training():
         path = train(folder / "sources", output, lambda text: err.print(text, markup=False))
     out.print(f"weights: {path}")
 
@@ -59,7 +57,7 @@ def evaluate(
     from services.training.classifier.report import as_markdown
     from services.training.classifier.run import evaluate
 
-    with _failures():
+    with failures_of_training():
         result = evaluate(folder / "sources", weights, "development" if mistakes else "test")
     table = as_markdown(result.report)
     if output is not None:
@@ -70,13 +68,3 @@ def evaluate(
     out.print(f"time of one request: median {result.median_s * 1e3:.2f} ms, 99% {result.p99_s * 1e3:.2f} ms")
     for line in result.mistakes(mistakes):
         out.print(line, markup=False, highlight=False)
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    from services.training.synthesis.evaluation import DataUnavailableError
-
-    try:
-        yield
-    except (DataUnavailableError, ValueError) as error:
-        raise Failure(str(error)) from error

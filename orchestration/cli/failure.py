@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from rich.markup import escape
 
 
@@ -15,3 +18,14 @@ class Failure(Exception):
     @property
     def markup(self) -> str:
         return escape(str(self))
+
+
+@contextmanager
+def failures_of_training() -> Iterator[None]:
+    """Mistakes in what was given, and data that is not installed, end the command with their message."""
+    from services.training.synthesis.evaluation import DataUnavailableError
+
+    try:
+        yield
+    except (DataUnavailableError, ValueError) as error:
+        raise Failure(str(error)) from error

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestration.cli.console import err, fetch_model, out
-from orchestration.cli.failure import Failure
+from orchestration.cli.failure import Failure, failures_of_training
 
 if TYPE_CHECKING:
     from services.training.pipeline import Run
@@ -36,7 +36,7 @@ def synthesize(recipe: RecipeOption = "laptop", folder: FolderOption = _FOLDER) 
 
     run = _run(recipe, folder)
     total = run.recipe.synthesis.dialogues
-    with _graceful() as is_stopped, _bar("writing", total) as show, _failures():
+    with _graceful() as is_stopped, _bar("writing", total) as show, failures_of_training():
         pipeline.synthesize(
             run,
             lambda p: show(p.done, f"{p.kept} kept, {p.num_tokens} tokens, dropped {sum(p.dropped.values())}"),
@@ -51,7 +51,7 @@ def capture(recipe: RecipeOption = "laptop", folder: FolderOption = _FOLDER) -> 
     from services.training import pipeline
 
     run = _run(recipe, folder)
-    with _graceful() as is_stopped, _bar("capturing", None) as show, _failures():
+    with _graceful() as is_stopped, _bar("capturing", None) as show, failures_of_training():
         pipeline.capture(run, lambda p: show(p.num_documents, f"{p.num_tokens} tokens"), is_stopped)
     out.print(f"captured: {run.captured}")
 
@@ -75,11 +75,11 @@ def fit(
         from orchestration.ray_training import connected
         from services.training.distributed import fit_with_ray
 
-        with _failures(), connected(ray_address, workers):
+        with failures_of_training(), connected(ray_address, workers):
             fit_with_ray(run.recipe, folder, run.model, chosen, workers)
         return
     events = _events(run.folder / chosen / "events") if tensorboard else None
-    with _graceful() as is_stopped, _bar(f"training {chosen}", config.steps) as show, _failures():
+    with _graceful() as is_stopped, _bar(f"training {chosen}", config.steps) as show, failures_of_training():
         trainer = pipeline.trainer_of(run, chosen)
         try:
             trainer.run(
@@ -113,7 +113,7 @@ def evaluate(
 
     run = _run(recipe, folder)
     try:
-        with _failures():
+        with failures_of_training():
             results, conditions = evaluate_all(run, kinds, weights, lambda text: err.print(text, markup=False))
     except RuntimeError as error:  # a drafter that does not start or answer
         raise Failure(str(error)) from error
@@ -153,16 +153,6 @@ def _events(folder: Path):  # type: ignore[no-untyped-def]
     except ImportError as error:
         raise Failure("tensorboardX is not installed; run: pip install 'draftfleet[training]'") from error
     return SummaryWriter(str(folder))
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    from services.training.synthesis.evaluation import DataUnavailableError
-
-    try:
-        yield
-    except (DataUnavailableError, ValueError) as error:
-        raise Failure(str(error)) from error
 
 
 @contextmanager

@@ -132,7 +132,9 @@ def _compare(
     top_ids_RK = batch.top_ids_BSK[row, column]
     rows = agreement(logits_RV, batch.labels_BS[row, column + 1], top_ids_RK, batch.top_logprobs_BSK[row, column])
     # Training itself has no use for them, and they cost as much as a small product.
-    hits_R = valid_R & False if torch.is_grad_enabled() else (logits_RV.argmax(-1) == top_ids_RK[:, 0]) & valid_R
+    hits_R = torch.zeros_like(valid_R)
+    if not torch.is_grad_enabled():
+        hits_R = (logits_RV.argmax(-1) == top_ids_RK[:, 0]) & valid_R
     return rows, valid_R, hits_R
 
 

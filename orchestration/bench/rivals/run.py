@@ -19,15 +19,15 @@ import uvloop
 from rich.console import Console
 
 from orchestration.bench import runner
-from orchestration.bench.client import EndpointError
+from orchestration.bench.endpoints.client import EndpointError
 from orchestration.bench.load import Load
 from orchestration.bench.options import Arm, build_arm
+from orchestration.bench.report.tables import number, ratio
 from orchestration.bench.result import Result, Settings
 from orchestration.bench.rivals.environments import InstallError, python_of, version_of
 from orchestration.bench.rivals.f16 import write_f16
 from orchestration.bench.rivals.recipes import RIVALS, Rival, Serving
 from orchestration.bench.rivals.server_process import ServerError, serving
-from orchestration.bench.tables import number, ratio
 from orchestration.machine import num_cores
 from orchestration.ports import free_ports
 from services.models import default

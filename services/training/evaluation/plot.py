@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from services.plotting import headless_pyplot
 from services.training.evaluation.report import Result
 
 
 def plot_acceptance(results: Sequence[Result], path: Path) -> None:
     """Raises ImportError without matplotlib."""
-    pyplot = _pyplot()
+    pyplot = headless_pyplot()
     classes = list(dict.fromkeys(result.task_class for result in results))
     figure, axes = pyplot.subplots(1, len(classes), figsize=(4 * len(classes), 3.2), sharey=True, squeeze=False)
     for axis, task_class in zip(axes[0], classes, strict=True):
@@ -32,7 +33,7 @@ def plot_acceptance(results: Sequence[Result], path: Path) -> None:
 
 def plot_curves(curves: Mapping[str, Sequence[Mapping[str, float]]], path: Path) -> None:
     """Simulated accepted length over trained tokens, by drafter. Raises ImportError without matplotlib."""
-    pyplot = _pyplot()
+    pyplot = headless_pyplot()
     figure, axis = pyplot.subplots(figsize=(5, 3.2))
     for name, points in curves.items():
         axis.plot(
@@ -43,15 +44,6 @@ def plot_curves(curves: Mapping[str, Sequence[Mapping[str, float]]], path: Path)
     axis.grid(alpha=0.3)
     axis.legend()
     _save(pyplot, figure, path)
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
 
 
 def _save(pyplot: Any, figure: Any, path: Path) -> None:

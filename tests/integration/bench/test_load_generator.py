@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.bench.client import EndpointError, connect
+from orchestration.bench.endpoints.client import EndpointError, connect
 from orchestration.bench.load import Load
 from orchestration.bench.options import Arm, build_arm
 from orchestration.bench.prompts import Prompt, PromptSet

@@ -12,7 +12,7 @@ import torch
 from gguf import GGMLQuantizationType, GGUFReader
 from transformers import AutoModelForCausalLM
 
-from orchestration.bench.client import connect, text_hash
+from orchestration.bench.endpoints.client import connect, text_hash
 from orchestration.bench.options import build_arm
 from orchestration.bench.prompts import Prompt
 from orchestration.bench.record import Record

@@ -127,7 +127,7 @@ class DrafterProcess:
     """A replica that can be killed."""
 
     def __init__(self, config: dict[str, Any] | None = None, port: int = 0, target: str = "default") -> None:
-        command = [sys.executable, "-m", "orchestration.bench.drafter_process", "--port", str(port)]
+        command = [sys.executable, "-m", "orchestration.drafter_process", "--port", str(port)]
         command += ["--target", target]
         self.process = subprocess.Popen(
             [*command, "--config", json.dumps(config or {})], stdout=subprocess.PIPE, text=True

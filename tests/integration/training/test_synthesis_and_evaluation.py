@@ -83,7 +83,7 @@ def test_synthesis_goes_on_where_it_stopped(
 
 @pytest.fixture
 def lookup_address() -> Iterator[str]:
-    command = [sys.executable, "-m", "orchestration.bench.drafter_process", "--config"]
+    command = [sys.executable, "-m", "orchestration.drafter_process", "--config"]
     config = DrafterConfig(kind="lookup").model_dump_json()
     with subprocess.Popen([*command, config], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

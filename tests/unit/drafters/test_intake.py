@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -197,7 +198,7 @@ entries = st.one_of(
 def _parsed(data: bytes) -> pb.Entry:
     try:
         return pb.Entry.FromString(data)
-    except Exception:
+    except DecodeError:
         return pb.Entry()
 
 

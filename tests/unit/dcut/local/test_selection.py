@@ -13,6 +13,16 @@ from services.dcut.local.selection import keep_all, keep_exact, keep_proportiona
 CONFIDENCES = st.lists(st.lists(st.floats(0, 1), max_size=4), min_size=1, max_size=4)
 
 
+# Drafts, sequences without one, how the step time grows, rows that have room, time already spent.
+ANY_LOAD = given(
+    CONFIDENCES,
+    st.integers(0, 5),
+    st.lists(st.floats(0, 1), min_size=1, max_size=5),
+    st.integers(0, 16),
+    st.sampled_from([0.0, 0.3]),
+)
+
+
 def matrix(drafts: Sequence[Sequence[float]]) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.array([len(draft) for draft in drafts])
     filled = np.full((len(drafts), max(int(lengths.max()), 1)), 0.99)  # past a draft's end there is no telling
@@ -35,13 +45,7 @@ def speed(
     return tokens / (spent + float(seconds[sum(kept)]))
 
 
-@given(
-    CONFIDENCES,
-    st.integers(0, 5),
-    st.lists(st.floats(0, 1), min_size=1, max_size=5),
-    st.integers(0, 16),
-    st.sampled_from([0.0, 0.3]),
-)
+@ANY_LOAD
 def test_nothing_beats_it_over_every_number_and_every_choice_of_prefixes(
     drafts: list[list[float]], others: int, steps: list[float], limit: int, spent: float
 ) -> None:
@@ -76,13 +80,7 @@ def test_nothing_beats_it_where_sequences_count_unequally(
     assert value(kept) == pytest.approx(best, rel=1e-9)
 
 
-@given(
-    CONFIDENCES,
-    st.integers(0, 5),
-    st.lists(st.floats(0, 1), min_size=1, max_size=5),
-    st.integers(0, 16),
-    st.sampled_from([0.0, 0.3]),
-)
+@ANY_LOAD
 def test_nothing_beats_the_proportional_form_in_the_geometric_mean(
     drafts: list[list[float]], others: int, steps: list[float], limit: int, spent: float
 ) -> None:

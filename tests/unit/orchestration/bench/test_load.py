@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.bench.client import Served
+from orchestration.bench.endpoints.client import Served
 from orchestration.bench.load import Load, closed, opened, put
 from orchestration.bench.prompts import Prompt
 from orchestration.bench.record import Record

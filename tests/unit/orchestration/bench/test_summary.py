@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestration.bench.figures import FIGURES
+from orchestration.bench.report.figures import FIGURES
 from orchestration.bench.summary import distribution, summarise
 from tests.unit.orchestration.bench.records import answered, at_rate, drafted, failed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestration.bench.differences import changes, differences, matched, warnings
+from orchestration.bench.report.differences import changes, differences, matched, warnings
 from tests.unit.orchestration.bench.results import MACHINE, result
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from jinja2 import Environment
 
-from orchestration.bench.plots import as_svg
+from orchestration.bench.report.plots import as_svg
+from orchestration.bench.report.tables import notes, tables
 from orchestration.bench.result import Result
-from orchestration.bench.tables import notes, tables
 
 _TEMPLATE = """<!doctype html>
 <html lang="en">

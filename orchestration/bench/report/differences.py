@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestration.bench.figures import FIGURES
+from orchestration.bench.report.figures import FIGURES
+from orchestration.bench.report.tables import Table, number, title
 from orchestration.bench.result import Cell, Result
-from orchestration.bench.tables import Table, number
 
 _Key = tuple[str, ...]
 _SHOWN = (
@@ -69,13 +69,12 @@ def differences(before: Result, after: Result) -> Table:
         for change in changes(old, new):
             if change.figure not in _SHOWN:
                 continue
-            figure = FIGURES[change.figure]
             rows.append(
                 (
                     new.arm,
                     new.dataset,
                     new.load,
-                    f"{figure.title} {figure.unit}".strip(),
+                    title(change.figure),
                     number(change.before),
                     number(change.after),
                     f"{change.ratio:.2f}x",

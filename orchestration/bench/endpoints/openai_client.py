@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from orchestration.bench.client import EndpointError, Served, text_hash
-from orchestration.bench.events import StreamError, read_answer
+from orchestration.bench.endpoints.client import EndpointError, Served, text_hash
+from orchestration.bench.endpoints.events import StreamError, read_answer
 from orchestration.bench.options import Arm
 from orchestration.bench.prompts import Prompt
 from orchestration.bench.record import Record

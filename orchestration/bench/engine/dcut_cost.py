@@ -1,6 +1,6 @@
 """What D-cut's own decisions take, beside the step that they are about.
 
-python -m orchestration.bench.dcut_cost
+python -m orchestration.bench.engine.dcut_cost
 
 Decisions are those of a target in service: a drafter each for a half of the sequences, seven
 drafts offered, confidences at random, step times as measured for the default model here.

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestration.bench.events import StreamError, read_answer
+from orchestration.bench.endpoints.events import StreamError, read_answer
 
 
 def event(body: Any, end: str = "\n\n") -> bytes:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestration.bench.figures import FIGURES
+from orchestration.bench.report.figures import FIGURES
 from orchestration.bench.result import Cell, Result
+from services.plotting import headless_pyplot
 
 _LATENCIES = (("ttft", "time to first token"), ("tpot", "time per output token"))
 _Point = Callable[[Cell], float | None]
@@ -17,7 +18,7 @@ _Point = Callable[[Cell], float | None]
 
 def save_png(result: Result, path: Path) -> None:
     """Raises ImportError without matplotlib."""
-    pyplot = _pyplot()
+    pyplot = headless_pyplot()
     figure = _draw(pyplot, result)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
@@ -25,7 +26,7 @@ def save_png(result: Result, path: Path) -> None:
 
 def as_svg(result: Result) -> str:
     """For a page that holds everything itself. Raises ImportError without matplotlib."""
-    pyplot = _pyplot()
+    pyplot = headless_pyplot()
     figure = _draw(pyplot, result)
     text = io.StringIO()
     figure.savefig(text, format="svg")
@@ -163,12 +164,3 @@ def _lines(axis: _ByLoad | _ByContext, cells: Sequence[Cell]) -> dict[str, list[
     for cell in cells:
         found.setdefault(axis.line(cell), []).append(cell)
     return found
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot

@@ -1,6 +1,6 @@
 """Round trip between a target's drafting desk and a drafter in its own process, on loopback.
 
-python -m orchestration.bench.round_trip
+python -m orchestration.bench.engine.round_trip
 
 One sequence, one ask at a time, so nothing queues. A round is ask + wait + take, as
 the engine does it; with the payload, every ask carries hidden states of 64 KB.
@@ -16,7 +16,7 @@ import time
 
 import torch
 
-from orchestration.bench.drafter_process import PAYLOAD_HIDDEN
+from orchestration.drafter_process import PAYLOAD_HIDDEN
 from services.dcut.messages import Member
 from services.requests.speculation import Speculation
 from services.target.drafting.config import DraftingConfig
@@ -75,7 +75,7 @@ def main() -> None:
         ("64 KB of hidden states", "payload", True),
         ("no payload (lookup)", "lookup", False),
     ):
-        command = [sys.executable, "-m", "orchestration.bench.drafter_process"]
+        command = [sys.executable, "-m", "orchestration.drafter_process"]
         process = subprocess.Popen(
             [*command, "--payload"] if with_payload else command, stdout=subprocess.PIPE, text=True
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 
-from orchestration.bench.client import EndpointError, Served, text_hash
+from orchestration.bench.endpoints.client import EndpointError, Served, text_hash
 from orchestration.bench.options import Arm
 from orchestration.bench.prompts import Prompt
 from orchestration.bench.record import Record, Speculation

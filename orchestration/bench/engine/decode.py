@@ -1,6 +1,6 @@
 """Decoding speed of the engine on the default model, against transformers' generate and against itself.
 
-python -m orchestration.bench.decode
+python -m orchestration.bench.engine.decode
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.bench import page
-from orchestration.bench.page import as_html
+from orchestration.bench.report import page
+from orchestration.bench.report.page import as_html
+from orchestration.bench.report.tables import notes, number, tables
 from orchestration.bench.result import Result
-from orchestration.bench.tables import notes, number, tables
 from tests.unit.orchestration.bench.results import result, with_failure
 
 PAIR = result({"A": [0.02, 0.02], "B": [0.01, 0.01]}, num_loads=2)
@@ -64,7 +64,7 @@ def test_the_page_does_without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("made", [PAIR, with_failure(), result({"run": [0.01]}, num_loads=2, contexts=(64,))])
 def test_plots_are_drawn(made: Result, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the bench extra")
-    from orchestration.bench.plots import as_svg, save_png
+    from orchestration.bench.report.plots import as_svg, save_png
 
     save_png(made, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

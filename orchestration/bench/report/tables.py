@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestration.bench.figures import FIGURES
+from orchestration.bench.report.figures import FIGURES
 from orchestration.bench.result import Cell, Pairing, Ratio, Result
 from orchestration.bench.summary import BURSTS, Summary
 

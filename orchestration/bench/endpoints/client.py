@@ -37,8 +37,8 @@ class Client(Protocol):
 
 def connect(arm: Arm, timeout_s: float, api_key: str | None = None) -> Client:
     """Opens no connection yet."""
-    from orchestration.bench.grpc_client import GrpcClient
-    from orchestration.bench.openai_client import OpenAiClient
+    from orchestration.bench.endpoints.grpc_client import GrpcClient
+    from orchestration.bench.endpoints.openai_client import OpenAiClient
 
     return GrpcClient(arm, timeout_s) if arm.is_grpc else OpenAiClient(arm, timeout_s, api_key)
 
