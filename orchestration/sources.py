@@ -35,14 +35,14 @@ def load(
     """
     tree: Tree = {}
     for name, value in (defaults or {}).items():
-        _put(tree, name.split("."), value)
+        put(tree, name.split("."), value)
     if path is not None:
-        _merge(tree, _read_yaml(path))
+        _merge(tree, read_yaml(path))
     for name, text in sorted(environment.items()):
         if name.startswith(ENV_PREFIX):
-            _put(tree, name[len(ENV_PREFIX) :].lower().split("__"), _parse(name, text))
+            put(tree, name[len(ENV_PREFIX) :].lower().split("__"), _parse(name, text))
     for name, value in flags.items():
-        _put(tree, name.split("."), value)
+        put(tree, name.split("."), value)
     return validate(tree)
 
 
@@ -109,7 +109,7 @@ def _suggestion(location: Sequence[int | str]) -> str:
     return f"; the nearest valid key is {near[0]}" if near else ""
 
 
-def _read_yaml(path: Path) -> Tree:
+def read_yaml(path: Path) -> Tree:
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -135,7 +135,7 @@ def _parse(name: str, text: str) -> Any:
     return text if isinstance(value, (dict, list)) and not is_flow else value
 
 
-def _put(tree: Tree, path: Sequence[str], value: Any) -> None:
+def put(tree: Tree, path: Sequence[str], value: Any) -> None:
     node = tree
     for depth, part in enumerate(path[:-1]):
         child = node.setdefault(part, {})

@@ -30,6 +30,7 @@ class TargetRequest(_message.Message):
     SPECULATION_FIELD_NUMBER: _builtins.int
     TASK_CLASS_FIELD_NUMBER: _builtins.int
     CLASS_CONFIDENCE_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     task_class: _builtins.str
     """chat, code or maths; empty: not known"""
@@ -42,6 +43,10 @@ class TargetRequest(_message.Message):
 
     @_builtins.property
     def speculation(self) -> _generation_pb2.Speculation: ...
+    @_builtins.property
+    def progress(self) -> _containers.RepeatedCompositeFieldContainer[Global___Progress]:
+        """choices to go on with; empty: all, from the beginning"""
+
     def __init__(
         self,
         *,
@@ -51,14 +56,40 @@ class TargetRequest(_message.Message):
         speculation: _generation_pb2.Speculation | None = ...,
         task_class: _builtins.str = ...,
         class_confidence: _builtins.float = ...,
+        progress: _abc.Iterable[Global___Progress] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling", "speculation", b"speculation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_confidence", b"class_confidence", "prompt_ids", b"prompt_ids", "request_id", b"request_id", "sampling", b"sampling", "speculation", b"speculation", "task_class", b"task_class"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_confidence", b"class_confidence", "progress", b"progress", "prompt_ids", b"prompt_ids", "request_id", b"request_id", "sampling", b"sampling", "speculation", b"speculation", "task_class", b"task_class"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TargetRequest: _TypeAlias = TargetRequest  # noqa: Y015
+
+@_typing.final
+class Progress(_message.Message):
+    """What another replica had emitted of a choice when it was lost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHOICE_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    choice: _builtins.int
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        choice: _builtins.int = ...,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Progress: _TypeAlias = Progress  # noqa: Y015
 
 @_typing.final
 class AttachDrafterRequest(_message.Message):

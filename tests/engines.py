@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from services.dcut.costs.steps import StepCosts
+from services.dcut.local.guide import NO_GUIDE, Guide
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation
 from services.target.config import EngineConfig
@@ -126,11 +127,12 @@ def running_engine(
     desk: DraftingDesk,
     tokenizer: PreTrainedTokenizerFast | None = None,
     table: StepCosts | None = None,
+    guide: Callable[[], Guide] = lambda: NO_GUIDE,
     **settings: object,
 ) -> Iterator[Engine]:
     """Drafts are verified whole unless `dcut` says otherwise: so most of them meet the target."""
     config = EngineConfig.model_validate({"kv_memory_mb": 64, "dcut": {"mode": "off"}, **settings})
-    engine = Engine(target, tokenizer or tiny_tokenizer(), config, desk, table)
+    engine = Engine(target, tokenizer or tiny_tokenizer(), config, desk, table, guide)
     engine.start()
     try:
         yield engine

@@ -19,6 +19,7 @@ from orchestration.cli import (
     generate,
     models,
     serve,
+    simulate,
     status,
     train,
 )
@@ -32,7 +33,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for command in (serve.serve, demo.demo, generate.generate, chat.chat, status.status, costs.costs, doctor.doctor):
+for command in (
+    serve.serve,
+    demo.demo,
+    generate.generate,
+    chat.chat,
+    status.status,
+    costs.costs,
+    simulate.simulate,
+    doctor.doctor,
+):
     app.command()(command)
 app.add_typer(models.app, name="models")
 app.add_typer(config.app, name="config")

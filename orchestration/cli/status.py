@@ -35,11 +35,14 @@ def status(
     gateway = found["gateway"]
     out.print(
         f"[bold]gateway[/]  {gateway['active_requests']} active, {gateway['refused_requests']} refused, "
-        f"{gateway['lost_attempts']} attempts lost, {gateway['failed_routes']} routes failed"
+        f"{gateway['lost_attempts']} attempts lost, {gateway['resumes']} resumed, "
+        f"{gateway['failed_routes']} routes failed"
     )
     for target in found["dcut"]:
         out.print(f"[bold]d-cut[/]    {describe(target)}")
     out.print(_members(found["members"]))
+    if found["fleet"]["guidance"]:
+        out.print(_kinds(found["fleet"]))
 
 
 def fetch_status(url: str) -> dict[str, Any]:
@@ -73,4 +76,24 @@ def _members(members: list[dict[str, Any]]) -> Table:
             member["exactness"],
             str(member["pid"]),
         )
+    return table
+
+
+def _kinds(fleet: dict[str, Any]) -> Table:
+    """What the fleet has learned of each kind and class, and says of it."""
+    kinds = {kind["kind"]: kind for kind in fleet["kinds"]}
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    columns = ("drafter", "class", "rounds", "accepted length", "round cost", "at most", "busy", "price", "replicas")
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("drafter", "class") else "right")
+    for entry in fleet["guidance"]:
+        kind = kinds.get(entry["kind"])
+        length = f"{entry['tokens'] / entry['rounds']:.2f}" if entry["rounds"] else ""
+        row = [entry["kind"], entry["task_class"] or "?", f"{entry['rounds']:.0f}", length]
+        row.append(f"{kind['plain_steps']:.2f}" if kind and kind["plain_steps"] else "")
+        row.append(str(entry["max_draft"]) if entry["is_admitted"] else "turned away")
+        if kind is not None:
+            row += [f"{100 * kind['busy']:.0f}%", f"{1e3 * kind['price_s']:.2f} ms"]
+            row.append(f"{kind['replicas']} of {kind['wanted']} wanted")
+        table.add_row(*row)
     return table

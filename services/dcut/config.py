@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from services.dcut.cluster.config import ClusterConfig
+
 
 class DcutConfig(BaseModel):
-    """How the fleet view is kept."""
+    """How the fleet view is kept, and what the fleet is told."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -20,3 +22,6 @@ class DcutConfig(BaseModel):
         description="Time in which every replica has found a new actor; until then nobody is held to be gone.",
     )
     max_members: int = Field(default=4096, ge=1, le=65536, description="Most replicas the fleet view holds.")
+    cluster: ClusterConfig = Field(
+        default=ClusterConfig(), description="Prices, admission and wanted drafter replicas."
+    )

@@ -7,9 +7,8 @@ from typing import Any
 
 from ray import serve
 
+from services.dcut.cluster.control import Control
 from services.dcut.config import DcutConfig
-from services.dcut.fleet import Fleet
-from services.dcut.messages import decode_report, encode
 
 
 @serve.deployment(
@@ -24,21 +23,13 @@ class DcutActor:
     """`config` is a DcutConfig as a plain dict."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        self._config = DcutConfig.model_validate(config)
         # Versions start at the wall clock, so that they rise across restarts too.
-        self._fleet = Fleet(self._config.budget_ttl_s, self._config.max_members, first_version=int(time.time() * 1e3))
-        self._started = time.monotonic()
+        self._control = Control(DcutConfig.model_validate(config), time.monotonic(), int(time.time() * 1e3))
 
     async def report(self, data: bytes) -> bytes:
-        """An encoded Report in, an encoded Budget out. Raises ValueError for a malformed report."""
-        now = time.monotonic()
-        self._fleet.register(decode_report(data), now)
-        return self._encoded_budget(now)
+        """See Control.report."""
+        return self._control.report(data, time.monotonic())
 
     async def view(self) -> bytes:
         """The encoded Budget, for those who only look."""
-        return self._encoded_budget(time.monotonic())
-
-    def _encoded_budget(self, now: float) -> bytes:
-        self._fleet.expire(now)
-        return encode(self._fleet.budget(settled=now - self._started >= self._config.settle_s))
+        return self._control.view(time.monotonic())

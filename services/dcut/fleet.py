@@ -28,8 +28,8 @@ class Fleet:
         self._version = first_version
         self._entries: dict[str, _Entry] = {}
 
-    def register(self, report: Report, now: float) -> None:
-        """Takes a report as registration and as renewed lease.
+    def register(self, report: Report, now: float) -> bool:
+        """Takes a report as registration and as renewed lease; whether the replica was known.
 
         Raises ValueError when the fleet is full and the replica is new.
         """
@@ -40,6 +40,11 @@ class Fleet:
         if known is None or known.member != member:
             self._version += 1
         self._entries[report.replica] = _Entry(member, now + report.lease_s)
+        return known is not None
+
+    def change(self) -> None:
+        """Something else that is told with the view is no longer what it was."""
+        self._version += 1
 
     def expire(self, now: float) -> tuple[Member, ...]:
         """Drops replicas whose lease has ended and returns them."""
@@ -68,4 +73,5 @@ def _as_member(report: Report) -> Member:
         capacity=report.capacity,
         pid=report.pid,
         exactness=report.exactness,
+        numerics=report.numerics,
     )

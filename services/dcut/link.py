@@ -94,7 +94,7 @@ class FleetLink:
 
     def _pause_s(self) -> float:
         if self._failures_in_a_row == 0:
-            return self._period_s
+            return self._period_s * self._received.budget.pace
         pause = min(self._period_s * 2.0 ** min(self._failures_in_a_row, 16), max(MAX_BACKOFF_S, self._period_s))
         return pause * random.uniform(0.5, 1.0)  # so that a fleet does not come back in step
 

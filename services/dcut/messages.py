@@ -1,19 +1,23 @@
 """Control telemetry: load reports up, budgets down, both as msgpack.
 
 A report is also a replica's registration and its lease: a replica that stops
-reporting leaves the fleet.
+reporting leaves the fleet. Fields that a newer version adds are passed over.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, TypeVar, cast, get_args
+import math
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar, get_args
 
-import msgpack
+import msgspec
+
+from services.dcut.cluster.messages import MAX_USES, Guidance, KindBudget, RoundCost, Use
 
 Role = Literal["gateway", "router", "target", "drafter"]
-MESSAGE_VERSION = 1
-MAX_MESSAGE_BYTES = 1 << 20
+MESSAGE_VERSION = 2
+MAX_REPORT_BYTES = 64 << 10
+MAX_BUDGET_BYTES = 2 << 20
 MAX_TTL_S = 3600
 
 
@@ -34,6 +38,11 @@ class Report:
     capacity: int = 0  # most sequences it takes
     pid: int = 0
     exactness: str = ""  # targets: bitwise or ties
+    numerics: str = ""  # targets: those with the same one compute the same bits
+    busy: float = 0.0  # drafters: share of the time since the last report in which they computed
+    uses: tuple[Use, ...] = ()  # targets
+    costs: tuple[RoundCost, ...] = ()  # targets
+    unserved: tuple[str, ...] = ()  # routers: kinds that were wanted since the last report, and had no replica
 
     def __post_init__(self) -> None:
         if self.role not in get_args(Role):
@@ -45,6 +54,11 @@ class Report:
         for name in ("batch", "queue", "sessions", "capacity", "pid"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is out of range; it must be at least 0")
+        if not 0 <= self.busy < math.inf:
+            raise ValueError(f"busy: {self.busy} is out of range; it must be at least 0 and finite")
+        for name in ("uses", "costs", "unserved"):
+            if len(getattr(self, name)) > MAX_USES:
+                raise ValueError(f"{name}: {len(getattr(self, name))} are too many; at most {MAX_USES} are allowed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +77,7 @@ class Member:
     capacity: int
     pid: int
     exactness: str
+    numerics: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,61 +88,58 @@ class Budget:
     ttl_s: float  # older than this: last known good, then local decisions
     members: tuple[Member, ...]
     settled: bool = True  # False: a new actor that cannot have heard everyone yet
+    kinds: tuple[KindBudget, ...] = ()
+    guidance: tuple[Guidance, ...] = ()
+    pace: float = 1.0  # so many of a replica's report periods from one report to the next
 
     def __post_init__(self) -> None:
         if not 0 <= self.ttl_s <= MAX_TTL_S:
             raise ValueError(f"ttl_s: {self.ttl_s} is out of range; it must be at least 0 and at most {MAX_TTL_S}")
+        if not 1 <= self.pace <= 1000:
+            raise ValueError(f"pace: {self.pace} is out of range; it must be at least 1 and at most 1000")
 
 
 _T = TypeVar("_T", Report, Budget)
 
-# Annotations are text here; anything else is a string.
-_TYPES: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "tuple[Member, ...]": tuple}
+
+@dataclass(frozen=True, slots=True)
+class _Envelope(Generic[_T]):
+    v: int
+    body: _T
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    v: Any = None
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_HEAD = msgspec.msgpack.Decoder(_Head)
+_REPORT = msgspec.msgpack.Decoder(_Envelope[Report])
+_BUDGET = msgspec.msgpack.Decoder(_Envelope[Budget])
 
 
 def encode(message: Report | Budget) -> bytes:
-    body = asdict(message)
-    return msgpack.packb({"v": MESSAGE_VERSION, "body": body}, use_bin_type=True)  # type: ignore[no-any-return]
+    return _ENCODER.encode({"v": MESSAGE_VERSION, "body": message})
 
 
 def decode_report(data: bytes) -> Report:
     """Raises ValueError for anything but a well-formed report of this version."""
-    return cast(Report, _build(Report, _body(data)))
+    return _decoded(_REPORT, data, MAX_REPORT_BYTES)
 
 
 def decode_budget(data: bytes) -> Budget:
     """Raises ValueError for anything but a well-formed budget of this version."""
-    body = _body(data)
-    members = body.get("members")
-    if not isinstance(members, list):
-        raise ValueError("members: it must be a list")
-    return cast(Budget, _build(Budget, {**body, "members": tuple(_build(Member, m) for m in members)}))
+    return _decoded(_BUDGET, data, MAX_BUDGET_BYTES)
 
 
-def _body(data: bytes) -> dict[str, Any]:
-    if len(data) > MAX_MESSAGE_BYTES:
-        raise ValueError(f"message: {len(data)} bytes is too large; at most {MAX_MESSAGE_BYTES} are allowed")
+def _decoded(decoder: msgspec.msgpack.Decoder[_Envelope[_T]], data: bytes, limit: int) -> _T:
+    if len(data) > limit:
+        raise ValueError(f"message: {len(data)} bytes is too large; at most {limit} are allowed")
     try:
-        message = msgpack.unpackb(data, raw=False)
-    except (ValueError, msgpack.UnpackException) as error:
-        raise ValueError(f"message: not msgpack ({error})") from error
-    if not isinstance(message, dict) or message.get("v") != MESSAGE_VERSION:
-        raise ValueError(f"message: its version must be {MESSAGE_VERSION}")
-    body = message.get("body")
-    if not isinstance(body, dict):
-        raise ValueError("message: it has no body")
-    return body
-
-
-def _build(kind: Any, values: Any) -> Any:
-    known = {f.name: f for f in fields(kind)}
-    if not isinstance(values, dict) or not values.keys() <= known.keys():
-        raise ValueError(f"{kind.__name__}: its fields must be among {', '.join(known)}")
-    for name, value in values.items():
-        expected = _TYPES.get(str(known[name].type), str)
-        if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
-            raise ValueError(f"{kind.__name__}.{name}: {value!r} has the wrong type")
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise ValueError(f"{kind.__name__}: {error}") from error
+        # The version first: what another one calls its fields says nothing of this one's.
+        if _HEAD.decode(data).v != MESSAGE_VERSION:
+            raise ValueError(f"message: its version must be {MESSAGE_VERSION}")
+        return decoder.decode(data).body
+    except RecursionError as error:
+        raise ValueError("message: it is nested too deeply") from error

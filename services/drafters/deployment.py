@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import os
+import time
 from typing import Any
 
 import ray
@@ -43,6 +44,7 @@ class DrafterDeployment:
         drafter = await asyncio.to_thread(kind.build, self._config, target)
         self._server = DrafterServer(self._config, drafter, self._replica)
         await self._server.start(ray.util.get_node_ip_address())
+        self._reported = time.monotonic(), 0.0  # when the newest report was made, and the time worked until then
         self._link = FleetLink(exchange_with(dcut), self._report, self._config.report_period_s)
         await self._link.start()  # only now has it an address to report
 
@@ -60,6 +62,9 @@ class DrafterDeployment:
 
     def _report(self) -> Report:
         server = self._server
+        now, busy_s = time.monotonic(), server.metrics.busy_s
+        passed_s, worked_s = now - self._reported[0], busy_s - self._reported[1]
+        self._reported = now, busy_s
         return Report(
             role="drafter",
             replica=self._replica,
@@ -73,4 +78,5 @@ class DrafterDeployment:
             sessions=server.num_sessions + server.num_reserved,
             capacity=self._config.sessions.max_sessions,
             pid=os.getpid(),
+            busy=worked_s / passed_s if passed_s > 0 else 0.0,
         )

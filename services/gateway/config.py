@@ -42,8 +42,12 @@ class GatewayConfig(BaseModel):
     info_timeout_s: float = Field(
         default=2.0, gt=0, le=60, description="Deadline of asking a target about itself, in seconds."
     )
-    target_attempts: int = Field(
-        default=3, ge=1, le=16, description="Target replicas tried for a request that has produced nothing yet."
+    target_attempts: int = Field(default=3, ge=1, le=16, description="Target replicas tried for a request.")
+    resume_wait_s: float = Field(
+        default=120.0,
+        ge=0,
+        le=3600,
+        description="How long an answer that has begun waits for another replica when its own was lost, in seconds.",
     )
     suspect_s: float = Field(
         default=2.0, gt=0, le=600, description="Time that a replica is avoided after it failed a request, in seconds."

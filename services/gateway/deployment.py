@@ -53,7 +53,7 @@ class GatewayDeployment:
         folder = await asyncio.to_thread(resolve, named.target, named.cache_dir)
         tokenizer = await asyncio.to_thread(load_tokenizer, folder.path)
         self._link = FleetLink(exchange_with(dcut), self._report, self._config.report_period_s)
-        self._targets = TargetPool(self._config, self._link.members, ask_route)
+        self._targets = TargetPool(self._config, lambda: self._link.budget, ask_route)
         self._tokenization = Tokenization(tokenizer)
         await self._tokenization.warm_up()
         self._gateway = Gateway(self._config, named.name or folder.name, self._tokenization, self._targets)

@@ -83,11 +83,13 @@ class _Doors:
         return {
             "model": model,
             "dcut": await gateway.targets.dcut(),
+            "fleet": gateway.targets.fleet(),
             "members": [asdict(member) for member in gateway.targets.members()],
             "gateway": {
                 "active_requests": gateway.admission.active,
                 "refused_requests": gateway.admission.refused,
                 "lost_attempts": gateway.targets.lost_attempts,
+                "resumes": gateway.targets.resumes,
                 "failed_routes": gateway.targets.failed_routes,
                 "is_draining": gateway.admission.is_draining,
             },

@@ -9,7 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -18,9 +18,10 @@ import grpc.aio
 from protos import drafting_pb2, generation_pb2, target_pb2
 from protos.target_pb2_grpc import TargetStub
 from services.dcut.local.messages import decode_snapshot
-from services.dcut.messages import Member
+from services.dcut.messages import Budget, Member
 from services.gateway.config import GatewayConfig
 from services.gateway.errors import ApiError, ErrorKind
+from services.gateway.resume import ResumeRecord
 from services.requests.codec import sampling_to_proto, speculation_to_proto
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation
@@ -38,6 +39,8 @@ Route = Callable[[RouteRequest], Awaitable[RouteReply]]
 
 _ATTACH_ATTEMPTS = 3
 _ATTACH_PAUSE_S = 0.02
+_LOOK_AGAIN_S = 0.05
+_TIES = "ties"  # replicas that compute differently may disagree where two tokens are as likely
 _MAX_TOLD = 8  # target replicas whose costs one look shows
 _CLIENT_MISTAKES = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
 _REPLICA_FAULTS = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED)
@@ -63,19 +66,19 @@ class _Lost(Exception):
 
 
 class TargetPool:
-    """Belongs to one event loop. `members` gives the fleet view; without `route`
-    targets choose drafters for themselves.
+    """Belongs to one event loop. `budget` gives the last known good one of the D-cut actor;
+    without `route` targets choose drafters for themselves.
     """
 
     def __init__(
         self,
         config: GatewayConfig,
-        members: Callable[[], Sequence[Member]],
+        budget: Callable[[], Budget],
         route: Route | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
-        self._members = members
+        self._budget = budget
         self._route = route
         self._clock = clock
         self._channels = ChannelPool(config.channels)
@@ -83,45 +86,60 @@ class TargetPool:
         self._suspects: dict[str, float] = {}  # replica: until when it is avoided
         self._infos: dict[str, generation_pb2.ModelInfo] = {}
         self.lost_attempts = 0
+        self.resumes = 0  # answers that went on at another replica
         self.failed_routes = 0
 
     def targets(self) -> list[Member]:
-        return [m for m in self._members() if m.role == "target" and m.address]
+        return [m for m in self.members() if m.role == "target" and m.address]
 
     def drafter_kinds(self) -> set[str]:
-        return {m.kind for m in self._members() if m.role == "drafter"}
+        return {m.kind for m in self.members() if m.role == "drafter"}
 
     def members(self) -> Sequence[Member]:
-        return self._members()
+        return self._budget().members
+
+    def fleet(self) -> dict[str, Any]:
+        """What the D-cut actor last said of drafter kinds and classes."""
+        budget = self._budget()
+        return {
+            "version": budget.version,
+            "kinds": [asdict(kind) for kind in budget.kinds],
+            "guidance": [asdict(entry) for entry in budget.guidance],
+        }
 
     async def generate(self, call: TargetCall) -> AsyncGenerator[generation_pb2.GenerateChunk, None]:
         """Chunks of all choices. Closing the iterator cancels the generation.
 
-        Raises ApiError. A replica that fails before its first chunk is replaced.
+        Raises ApiError. A replica that is lost is replaced: by another one, or, once a chunk is out, by
+        one that comes up within `resume_wait_s`. The answer goes on where it was.
         """
-        await self._channels.keep_only({m.address for m in self.targets()})
         deadline = self._clock() + call.timeout_s
+        record = ResumeRecord(call.sampling.n)
+        numerics: set[str] = set()
         tried: set[str] = set()
         last: _Lost | None = None
         while len(tried) < self._config.target_attempts:
-            member = self._choose(call, tried)
+            await self._channels.keep_only({m.address for m in self.targets()})
+            member = await self._next(call, tried, deadline, is_resuming=record.has_begun)
             if member is None:
                 break
             tried.add(member.replica)
-            has_emitted = False
+            self.resumes += record.has_begun
             try:
-                async with aclosing(self._attempt(member, call, deadline)) as chunks:
+                async with aclosing(self._attempt(member, call, deadline, record)) as chunks:
                     async for chunk in chunks:
-                        has_emitted = True
+                        numerics.add(member.numerics)
+                        if chunk.finish_reason and len(numerics) > 1:
+                            chunk.speculation.exactness = _TIES
+                        record.note(chunk)
                         yield chunk
                 return
             except _Lost as loss:
+                if record.has_begun and not record.unfinished:
+                    return  # the client has everything
                 self.lost_attempts += 1
-                logger.warning("target %s did not serve a request: %s", member.replica, loss)
+                logger.warning("target %s did not serve a request to its end: %s", member.replica, loss)
                 last = loss
-                if has_emitted:
-                    # Here the request would go on at another replica, from its resume record.
-                    raise self._unavailable("the target replica was lost while it answered") from loss
         raise self._given_up(last)
 
     async def info(self) -> generation_pb2.ModelInfo:
@@ -171,13 +189,13 @@ class TargetPool:
         await self._channels.close()
 
     async def _attempt(
-        self, member: Member, call: TargetCall, deadline: float
+        self, member: Member, call: TargetCall, deadline: float, record: ResumeRecord
     ) -> AsyncGenerator[generation_pb2.GenerateChunk, None]:
         self._in_flight[member.replica] += call.sampling.n  # before anything is awaited: others choose meanwhile
         try:
             async with (
                 self._channels.use(member.address) as channel,
-                aclosing(self._stream(TargetStub(channel), member, call, deadline)) as chunks,
+                aclosing(self._stream(TargetStub(channel), member, call, deadline, record)) as chunks,
             ):
                 async for chunk in chunks:
                     yield chunk
@@ -190,7 +208,7 @@ class TargetPool:
                 del self._in_flight[member.replica]
 
     async def _stream(
-        self, stub: TargetAsyncStub, member: Member, call: TargetCall, deadline: float
+        self, stub: TargetAsyncStub, member: Member, call: TargetCall, deadline: float, record: ResumeRecord
     ) -> AsyncGenerator[generation_pb2.GenerateChunk, None]:
         request = target_pb2.TargetRequest(
             request_id=uuid.uuid4().hex,  # the client's own need not be unique
@@ -199,8 +217,9 @@ class TargetPool:
             speculation=speculation_to_proto(call.speculation),
             task_class=call.task.kind,
             class_confidence=call.task.confidence,
+            progress=record.progress(),
         )
-        unfinished = set(range(call.sampling.n))
+        unfinished = set(record.unfinished)
         rpc = stub.Generate(request, timeout=max(deadline - self._clock(), 0.001))
         attaching = self._start_attaching(stub, member, request.request_id, call)
         try:
@@ -230,6 +249,15 @@ class TargetPool:
         return _Lost(_reason(error), is_full=code == grpc.StatusCode.RESOURCE_EXHAUSTED)
 
     # Choosing a replica.
+
+    async def _next(self, call: TargetCall, tried: set[str], deadline: float, *, is_resuming: bool) -> Member | None:
+        """A replica to go on with. An answer that has begun is worth waiting for one."""
+        until = min(self._clock() + self._config.resume_wait_s, deadline) if is_resuming else self._clock()
+        while True:
+            member = self._choose(call, tried)
+            if member is not None or self._clock() >= until:
+                return member
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     def _choose(self, call: TargetCall, tried: set[str]) -> Member | None:
         members = self.targets()

@@ -33,9 +33,9 @@ class RouterDeployment:
         self._node = ray.get_runtime_context().get_node_id()
         self._routing = 0
 
+        self._router = Router(self._config, lambda: self._link.budget)
         self._link = FleetLink(exchange_with(dcut), self._report, self._config.report_period_s)
         await self._link.start()
-        self._router = Router(self._config, self._link.members)
 
     async def route(self, request: RouteRequest) -> RouteReply:
         """See Router.route."""
@@ -63,4 +63,5 @@ class RouterDeployment:
             lease_s=self._config.lease_s,
             batch=self._routing,
             pid=os.getpid(),
+            unserved=self._router.take_unserved(),
         )

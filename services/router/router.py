@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from services.dcut.messages import Member
+from services.dcut.messages import Budget
+from services.router.bandit import Arm, KindBandit
 from services.router.config import RouterConfig
 from services.router.lease_client import LeaseClient
 from services.router.messages import RouteReply, RouteRequest
@@ -19,17 +20,19 @@ _MAX_RECENT = 4096
 class Router:
     """Ranks drafters by the fleet view, reserves a place at the best that answers.
 
-    `members` gives the fleet view. Belongs to one event loop.
+    `budget` gives the last known good one of the D-cut actor. Belongs to one event loop.
     """
 
     def __init__(
         self,
         config: RouterConfig,
-        members: Callable[[], Sequence[Member]],
+        budget: Callable[[], Budget],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
-        self._members = members
+        self._budget = budget
+        self._bandit = KindBandit(config.bandit)
+        self._unserved: set[str] = set()
         self._clock = clock
         self._channels = ChannelPool(config.channels)
         self._leases = LeaseClient(self._channels, timeout_s=config.reserve_timeout_s, attempts=config.reserve_attempts)
@@ -42,13 +45,14 @@ class Router:
 
     async def route(self, request: RouteRequest) -> RouteReply:
         """Never raises for a missing, full or dead drafter: the reply then has no lease."""
-        members = self._members()
+        budget = self._budget()
+        members = budget.members
         await self._channels.keep_only({m.address for m in members if m.role == "drafter"})
         ranked = rank_drafters(
             request.drafter,
             request.target,
             members,
-            preference=self._config.preference_for(request.task),
+            preference=self._kinds(request, budget),
             per_target=self._config.drafters_per_target,
             sequences=request.sequences,
             pending=self._pending(),
@@ -66,8 +70,36 @@ class Router:
             attempts=reservation.attempts,
         )
 
+    def take_unserved(self) -> tuple[str, ...]:
+        """Kinds that were wanted since the last call and had no replica."""
+        unserved, self._unserved = tuple(sorted(self._unserved)), set()
+        return unserved
+
     async def close(self) -> None:
         await self._channels.close()
+
+    def _kinds(self, request: RouteRequest, budget: Budget) -> tuple[str, ...]:
+        """Kinds for the request, best first; notes where the best one is missing."""
+        alive = {member.kind for member in budget.members if member.role == "drafter" and member.address}
+        if request.drafter != "auto":
+            if request.drafter not in alive:
+                self._unserved.add(request.drafter)
+            return self._config.preference
+        told = {kind.kind: kind.plain_steps for kind in budget.kinds if kind.plain_steps}
+        prior = self._config.bandit.prior_costs
+        costs = {str(kind): told.get(kind, prior.get(kind, 1.0)) for kind in self._config.preference}
+        task_class = request.task.kind if request.task.confidence else ""
+        arms = {
+            entry.kind: Arm(entry.samples, entry.rounds, entry.tokens, entry.squares)
+            for entry in budget.guidance
+            if entry.task_class == task_class
+        }
+        best = self._bandit.ranked(request.task.kind, costs, arms)[0]
+        if best not in alive:
+            self._unserved.add(best)
+        return self._bandit.order(
+            request.task.kind, {kind: cost for kind, cost in costs.items() if kind in alive}, arms
+        )
 
     def _pending(self) -> Counter[str]:
         oldest = self._clock() - 2 * self._config.report_period_s  # one period up, one down

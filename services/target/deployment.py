@@ -10,6 +10,7 @@ import ray
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
+from services.dcut.guide_book import GuideBook
 from services.dcut.handle import exchange_with
 from services.dcut.link import FleetLink
 from services.dcut.messages import Report
@@ -41,6 +42,7 @@ class TargetDeployment:
             cache_root(source.cache_dir),
             self._replica,
             self._link.members,
+            GuideBook(self._link),
         )
         await self._server.start(ray.util.get_node_ip_address())
         await self._link.start()  # only now has it an address to report
@@ -58,6 +60,7 @@ class TargetDeployment:
 
     def _report(self) -> Report:
         load = self._server.engine.load
+        uses, costs = self._server.engine.uses
         return Report(
             role="target",
             replica=self._replica,
@@ -72,4 +75,7 @@ class TargetDeployment:
             capacity=self._settings.max_sequences,
             pid=os.getpid(),
             exactness=self._server.engine.target.verdict.exactness,
+            numerics=self._server.numerics,
+            uses=uses,
+            costs=costs,
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from services.dcut.costs.steps import StepCosts
 from services.dcut.local.dcut import LocalDcut
+from services.dcut.local.guide import NO_GUIDE, Guide
 from services.dcut.local.messages import Candidate, DcutSnapshot, Offer, StepLoad, Verified
 from services.target.config import EngineConfig
 from services.target.drafting.interface import DraftingContext, DraftingDesk
@@ -20,6 +21,8 @@ from services.target.stepper import Outcome
 log = logging.getLogger(__name__)
 
 _MAX_STALL_S = 1.0  # longer pauses are not about drafts
+_RECHOICE_STEPS = 8  # between two looks at a sequence's drafter
+_MAX_SWITCHES = 2  # of a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +49,23 @@ class DraftControl:
     """
 
     def __init__(
-        self, desk: DraftingDesk, scheduler: Scheduler, config: EngineConfig, table: StepCosts | None = None
+        self,
+        desk: DraftingDesk,
+        scheduler: Scheduler,
+        config: EngineConfig,
+        table: StepCosts | None = None,
+        guide: Callable[[], Guide] = lambda: NO_GUIDE,
     ) -> None:
         self.dcut = LocalDcut(config.dcut, table)
         self._desk = desk
         self._scheduler = scheduler
         self._config = config
+        self._guide = guide
+        self._switches: dict[int, int] = {}  # of drafter kinds, by sequence
         self._asked_at = 0.0
         self._told_at = 0.0
         self._has_asked = False  # in this round
+        self._turn = 0
 
     def open(self, sequence: Sequence) -> None:
         sampling, task = sequence.request.sampling, sequence.request.task
@@ -75,6 +86,7 @@ class DraftControl:
     def close(self, sequence: int) -> None:
         self._desk.close(sequence)
         self.dcut.close(sequence)
+        self._switches.pop(sequence, None)
 
     def gather(self, has_news: Callable[[], bool]) -> None:
         """Waits for drafts on their way while that costs less than going without those sequences."""
@@ -134,15 +146,12 @@ class DraftControl:
     def ask(self, outcomes: Seq[Outcome]) -> None:
         """Learns from the step's verdicts and asks for the next drafts where they are worth it."""
         finished = {o.sequence.id for o in outcomes if o.finish_reason is not None}
-        candidates = []
-        for outcome in outcomes:
-            sequence = outcome.sequence
-            if sequence.id not in finished and sequence.is_decoding:
-                candidate = self._candidate(sequence)
-                if candidate is not None:
-                    candidates.append(candidate)
+        decoding = [o.sequence for o in outcomes if o.sequence.id not in finished and o.sequence.is_decoding]
         try:
             self._learn(outcomes)
+            self.dcut.follow(self._guide())
+            self._choose_kinds(decoding)
+            candidates = [c for c in map(self._candidate, decoding) if c is not None]
             asks = self.dcut.ask(candidates, self._next_load(finished)) if candidates else []
         except Exception:
             self._failed("choosing whom to ask")
@@ -160,6 +169,9 @@ class DraftControl:
         return self.dcut.snapshot()
 
     def _learn(self, outcomes: Seq[Outcome]) -> None:
+        for outcome in outcomes:
+            if outcome.is_round:
+                self.dcut.observe_round(outcome.sequence.id, len(outcome.tokens))
         self.dcut.observe_verified(
             [Verified(o.sequence.id, o.num_verified, o.num_accepted) for o in outcomes if o.num_verified]
         )
@@ -175,7 +187,10 @@ class DraftControl:
         source = self._desk.source_of(sequence.id) if limit > 0 else None
         if source is None:
             return None
-        return Candidate(sequence.id, source.kind, source.is_local, min(limit, source.max_draft))
+        limit = min(limit, source.max_draft)
+        if not source.is_local and _is_ours_to_choose(sequence):
+            limit = min(limit, self.dcut.limit(sequence.id, source.kind))
+        return Candidate(sequence.id, source.kind, source.is_local, limit)
 
     def _draft_limit(self, sequence: Sequence) -> int:
         """The client's bound, or the default, and no more than the answer has room for."""
@@ -184,6 +199,22 @@ class DraftControl:
             return 0
         limit = speculation.max_draft_tokens
         return min(self._config.default_draft_tokens if limit is None else limit, sequence.max_drafts)
+
+    def _choose_kinds(self, decoding: Seq[Sequence]) -> None:
+        """Moves requests on to a drafter that promises more, where the choice is ours. A few of them a step."""
+        kinds: Collection[str] | None = None
+        self._turn += 1
+        for sequence in decoding:
+            if (sequence.id + self._turn) % _RECHOICE_STEPS or sequence.request.speculation.drafter != "auto":
+                continue
+            if self._switches.get(sequence.id, 0) >= _MAX_SWITCHES:
+                continue
+            kinds = self._desk.connected_kinds() if kinds is None else kinds
+            better = self.dcut.better_kind(sequence.id, kinds)
+            if better is not None:
+                self._switches[sequence.id] = self._switches.get(sequence.id, 0) + 1
+                self.dcut.counters.switches += 1
+                self._desk.prefer(sequence.id, better)
 
     def _next_load(self, finished: Collection[int]) -> StepLoad:
         decoding = [s for s in self._scheduler.running if s.is_decoding and s.id not in finished]
@@ -201,3 +232,9 @@ class DraftControl:
         if scheduler.waiting and len(scheduler.running) < scheduler.max_sequences:
             pending += scheduler.waiting[0].num_pending
         return pending
+
+
+def _is_ours_to_choose(sequence: Sequence) -> bool:
+    """What a client has named, a kind or a length, is not cut by the fleet's limits."""
+    speculation = sequence.request.speculation
+    return speculation.drafter == "auto" and speculation.max_draft_tokens is None

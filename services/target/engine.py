@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 
 from transformers import PreTrainedTokenizerBase
 
+from services.dcut.cluster.messages import RoundCost, Use
 from services.dcut.costs.steps import StepCosts
+from services.dcut.local.guide import NO_GUIDE, Guide
 from services.dcut.local.messages import DcutSnapshot
 from services.requests.sampling import SamplingParams
 from services.sampling.noise import noise_key
@@ -27,7 +29,7 @@ from services.target.model.loader import LoadedTarget
 from services.target.model.spec import BLOCK
 from services.target.sampling.pipeline import SamplingState
 from services.target.scheduler import Scheduler, Work
-from services.target.sequence import Request, Sequence
+from services.target.sequence import Progress, Request, Sequence
 from services.target.stepper import Stepper
 from services.target.text import Detokenizer, StopScanner
 
@@ -64,8 +66,12 @@ class Engine:
         config: EngineConfig,
         desk: DraftingDesk,
         table: StepCosts | None = None,
+        guide: Callable[[], Guide] = lambda: NO_GUIDE,
     ) -> None:
-        """`table`: step times as measured beforehand; without it they are learned from the steps."""
+        """`table`: step times as measured beforehand; without it they are learned from the steps.
+
+        `guide` tells what the fleet says of drafts; it is called in every step and must not block.
+        """
         self.target = target
         self.config = config
         self._tokenizer = tokenizer
@@ -77,7 +83,7 @@ class Engine:
         self.max_context = min(target.spec.max_positions, num_blocks * BLOCK)
         blocks = BlockManager(num_blocks, prefix_cache=config.prefix_cache)
         self._scheduler = Scheduler(blocks, config.max_sequences, config.max_step_rows)
-        self._drafting = DraftControl(desk, self._scheduler, config, table)
+        self._drafting = DraftControl(desk, self._scheduler, config, table, guide)
         self._stepper = Stepper(target, pool, tokenizer, desk, self._scheduler, config.hidden_memory_mb << 20)
         self._inbox: deque[Callable[[], None]] = deque()
         self._sequences: dict[str, list[Sequence]] = {}
@@ -114,6 +120,12 @@ class Engine:
             scheduler.blocks.num_blocks,
         )
 
+    @property
+    def uses(self) -> tuple[tuple[Use, ...], tuple[RoundCost, ...]]:
+        """What drafts came to since the start, and what a round with each kind costs now."""
+        dcut = self._drafting.dcut
+        return dcut.lessons.tally.uses(), dcut.round_costs
+
     def admit(self, request: Request) -> Request:
         """Checks a request against the model and completes its max_tokens, without queuing it.
 
@@ -141,7 +153,27 @@ class Engine:
         sampling.check_vocabulary(vocabulary)
         if sampling.max_tokens is None:
             sampling = replace(sampling, max_tokens=room, min_tokens=min(sampling.min_tokens, room))
-        return replace(request, sampling=sampling)
+        request = replace(request, sampling=sampling)
+        self._check_progress(request)
+        return request
+
+    def _check_progress(self, request: Request) -> None:
+        sampling, vocabulary = request.sampling, self.target.spec.vocabulary
+        assert sampling.max_tokens is not None
+        if len({begun.choice for begun in request.progress}) < len(request.progress):
+            raise ValueError("progress: a choice is named twice; each may be named once")
+        for begun in request.progress:
+            if not 0 <= begun.choice < sampling.n:
+                raise ValueError(f"progress: choice {begun.choice} is out of range; it must be below n ({sampling.n})")
+            if len(begun.tokens) >= sampling.max_tokens:
+                raise ValueError(
+                    f"progress: {len(begun.tokens)} tokens are too many; a choice that goes on has fewer than "
+                    f"max_tokens ({sampling.max_tokens})"
+                )
+            if max(begun.tokens, default=0) >= vocabulary:
+                raise ValueError(
+                    f"progress: token id {max(begun.tokens)} is out of range; ids must be below {vocabulary}"
+                )
 
     def submit(self, request: Request) -> None:
         """Queues a request; its sink hears of every step and of the end.
@@ -149,7 +181,7 @@ class Engine:
         Raises ValueError as `admit` does, and EngineFull.
         """
         request = self.admit(request)
-        count = request.sampling.n
+        count = len(request.choices)
         with self._queue_lock:
             if self._num_queued + count > self.config.max_queue:
                 raise EngineFull(f"{self._num_queued} sequences wait already; at most {self.config.max_queue} may")
@@ -221,36 +253,38 @@ class Engine:
 
     def _enqueue(self, request: Request) -> None:
         if request.request_id in self._sequences:
-            self._dequeue(request.sampling.n)
+            self._dequeue(len(request.choices))
             message = f"request_id: {request.request_id} is in use by a running request"
             finish = Finish("error", "", 0, 0, 0, Statistics("none", 0, 0, 0, 0, 0), message)
             request.sink(Emission(0, (), "", time.time(), finish=finish))
             return
-        sequences = [self._new_sequence(request, choice) for choice in range(request.sampling.n)]
+        sequences = [self._new_sequence(request, begun) for begun in request.choices]
         self._sequences[request.request_id] = sequences
         for sequence in sequences:
             self._scheduler.add(sequence)
             self._drafting.open(sequence)
 
-    def _new_sequence(self, request: Request, choice: int) -> Sequence:
+    def _new_sequence(self, request: Request, begun: Progress) -> Sequence:
         sampling: SamplingParams = request.sampling
         assert sampling.seed is not None
         eos = () if sampling.ignore_eos else self.target.spec.eos_ids
         state = SamplingState(
             sampling,
-            noise_key(sampling.seed, choice),
+            noise_key(sampling.seed, begun.choice),
             frozenset(request.prompt) if sampling.has_penalties else frozenset(),
             (*eos, *sampling.stop_token_ids),
         )
-        return Sequence(
+        sequence = Sequence(
             next(self._ids),
             request,
-            choice,
+            begun.choice,
             list(request.prompt),
             state,
             Detokenizer(self._tokenizer, request.prompt),
             StopScanner(sampling.stop, include_stop=sampling.include_stop),
         )
+        self._stepper.catch_up(sequence, begun.tokens)
+        return sequence
 
     def _cancel(self, request_id: str) -> None:
         for sequence in list(self._sequences.get(request_id, ())):

@@ -18,6 +18,14 @@ Sink = Callable[[Emission], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """What another replica had emitted of a choice when it was lost: it goes on after that."""
+
+    choice: int
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A validated request. `seed` of the sampling parameters is set; max_tokens too."""
 
@@ -27,6 +35,12 @@ class Request:
     speculation: Speculation
     sink: Sink  # called in the engine's thread; must not block
     task: Task = UNKNOWN_TASK
+    progress: tuple[Progress, ...] = ()  # choices to go on with; empty: all, from the beginning
+
+    @property
+    def choices(self) -> tuple[Progress, ...]:
+        """Those that are computed here, and where they begin."""
+        return self.progress or tuple(Progress(choice, ()) for choice in range(self.sampling.n))
 
 
 @dataclass(slots=True, eq=False)

@@ -13,12 +13,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio  # type: ignore[attr-defined]
 
 from protos.target_pb2_grpc import add_TargetServicer_to_server
+from services.dcut.local.guide import NO_GUIDE, Guide
 from services.dcut.messages import Member
 from services.models.tokenizer import eos_ids, load_tokenizer
 from services.target.config import EngineConfig
 from services.target.drafting.desk import Desk
 from services.target.engine import Engine
 from services.target.model.loader import load_target
+from services.target.numerics import fingerprint
 from services.target.servicer import TargetServicer
 from services.target.step_table import step_table
 
@@ -30,8 +32,10 @@ _MAX_REQUEST_BYTES = 4 << 20
 class TargetServer:
     """Loads the model in `create`, which takes seconds; start and stop on one event loop."""
 
-    def __init__(self, engine: Engine, desk: Desk, model_name: str) -> None:
+    def __init__(self, engine: Engine, desk: Desk, model_name: str, numerics: str = "") -> None:
+        """`numerics`: replicas with the same one compute the same bits."""
         self.engine = engine
+        self.numerics = numerics
         self.desk = desk
         self.servicer = TargetServicer(engine, model_name)
         self._health = health_aio.HealthServicer()
@@ -47,6 +51,7 @@ class TargetServer:
         cache_dir: Path,
         replica: str,
         members: Callable[[], tuple[Member, ...]],
+        guide: Callable[[], Guide] = lambda: NO_GUIDE,
     ) -> TargetServer:
         """Raises ValueError for a model that cannot be a target."""
         if config.threads:
@@ -62,7 +67,8 @@ class TargetServer:
         )
         desk = Desk(config.drafting, target.spec.vocabulary, target.spec.hidden, replica, members)
         table = step_table(target, folder, config, cache_dir)
-        return cls(Engine(target, tokenizer, config, desk, table), desk, model_name)
+        engine = Engine(target, tokenizer, config, desk, table, guide)
+        return cls(engine, desk, model_name, fingerprint(target, folder))
 
     async def start(self, host: str, port: int = 0) -> str:
         """Binds and serves; returns host:port. Raises RuntimeError when it cannot bind."""

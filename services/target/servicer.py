@@ -17,7 +17,7 @@ from services.target.codec import to_chunk
 from services.target.drafting.interface import Lease
 from services.target.emission import Emission
 from services.target.engine import Engine, EngineFull
-from services.target.sequence import Request
+from services.target.sequence import Progress, Request
 
 if TYPE_CHECKING:
     _Context = grpc.aio.ServicerContext[target_pb2.TargetRequest, generation_pb2.GenerateChunk]
@@ -55,15 +55,16 @@ class TargetServicer(target_pb2_grpc.TargetServicer):
             sampling = sampling_from_proto(request.sampling)
             speculation = speculation_from_proto(request.speculation)
             task = task_from_proto(request.task_class, request.class_confidence)
+            progress = tuple(Progress(begun.choice, tuple(begun.token_ids)) for begun in request.progress)
             self._engine.submit(
-                Request(request.request_id, tuple(request.prompt_ids), sampling, speculation, sink, task)
+                Request(request.request_id, tuple(request.prompt_ids), sampling, speculation, sink, task, progress)
             )
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except EngineFull as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         exactness = self._engine.target.verdict.exactness
-        left = sampling.n
+        left = len(progress) or sampling.n
         is_first = dict.fromkeys(range(sampling.n), True)
         self._running.add(request.request_id)
         try:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
 import logging
 import os
 import time
 from pathlib import Path
 
-import torch
-
 from services.dcut.costs.steps import StepCosts
 from services.dcut.costs.store import Measured, stored_or_measured
 from services.target.config import EngineConfig
-from services.target.kernels.build import processor, sources_digest
 from services.target.model.loader import LoadedTarget
+from services.target.numerics import numerics_key
 from services.target.profile import profile_steps
 
 log = logging.getLogger(__name__)
@@ -40,26 +36,10 @@ def step_table(target: LoadedTarget, folder: Path, config: EngineConfig, cache_d
 
 
 def _key(target: LoadedTarget, folder: Path, config: EngineConfig) -> dict[str, str | int]:
-    """Everything that step times depend on, as far as it can be named."""
-    on_cpu = target.device.type == "cpu"
+    """Everything that step times depend on, as far as it can be named. What is in the weights does not count."""
     return {
-        "model": _shape_digest(folder),
-        "precision": target.precision,
-        "plan": f"{target.verdict.plan.pad}/{target.verdict.plan.tile}",
-        "device": "cpu" if on_cpu else torch.cuda.get_device_name(target.device),
-        "processor": hashlib.sha256(processor().encode()).hexdigest()[:16],
+        **numerics_key(target, folder),
         "cores": len(os.sched_getaffinity(0)),
-        "threads": torch.get_num_threads() if on_cpu else 0,
         "max_step_rows": config.max_step_rows,
         "max_sequences": config.max_sequences,
-        "torch": torch.__version__,
-        "draftfleet": importlib.metadata.version("draftfleet"),
-        "kernels": sources_digest()[:16],
     }
-
-
-def _shape_digest(folder: Path) -> str:
-    """Of the configuration, and the size of the weights: what is in them does not change a step's time."""
-    digest = hashlib.sha256((folder / "config.json").read_bytes())
-    digest.update(str(sum(file.stat().st_size for file in folder.glob("*.safetensors"))).encode())
-    return digest.hexdigest()[:16]

@@ -38,6 +38,7 @@ class Outcome:
     trace: tuple[TokenTrace, ...]
     num_verified: int = 0  # drafts in the step
     num_accepted: int = 0  # of them the target's own choice, past the end of the answer too
+    is_round: bool = False  # a decode step, not the prefill's last one
 
 
 class Stepper:
@@ -90,6 +91,13 @@ class Stepper:
             rows_RTD = None if features_NTD is None else features_NTD[start : start + num_kept]
             self._hidden.hand_over(sequence.id, sequence.blocks, segments[index].first_position, num_kept, rows_RTD)
         return outcomes
+
+    def catch_up(self, sequence: Sequence, tokens: tuple[int, ...]) -> None:
+        """Commits what another replica has emitted. Its text has been told, what it withheld is withheld again."""
+        for token in tokens:
+            sequence.tokens.append(token)
+            sequence.sampling.commit(token)
+            self._advance_text(sequence, token)
 
     def tell(self, outcome: Outcome) -> None:
         """Sends a step's tokens to whoever waits for them."""
@@ -154,7 +162,17 @@ class Stepper:
                 sequence.num_accepted_tokens += min(accepted, len(tokens))
                 sequence.drafter = self._desk.drafter_of(sequence.id)
         return Outcome(
-            sequence, tuple(tokens), text, now, reason, stop, tuple(logprobs), trace, len(work.drafts), accepted
+            sequence,
+            tuple(tokens),
+            text,
+            now,
+            reason,
+            stop,
+            tuple(logprobs),
+            trace,
+            len(work.drafts),
+            accepted,
+            was_decoding,
         )
 
     def _advance_text(self, sequence: Sequence, token: int) -> tuple[str, FinishReason | None, str]:

@@ -79,16 +79,45 @@ def test_kill_the_drafter_while_streaming(service: Service, kind: str) -> None:
         asking.result(timeout=300)
 
 
-def test_kill_the_actor_while_streaming(service: Service) -> None:
-    """The D-cut actor is off the token path: its death is not noticed."""
+@pytest.mark.parametrize("deployment", ["Dcut", "Router"])
+def test_kill_what_decides_while_streaming(service: Service, deployment: str) -> None:
+    """Both are off the token path: requests under way do not notice, nor do those that come before a new one is up."""
     plain = answer(service, CODE, "none")
-    before = {(member["role"], member["pid"]) for member in service.status()["members"]}
-    (actor,) = [process for process in service.processes() if process.name().endswith("draftfleet:Dcut")]
+    before = {(member["role"], member["pid"]) for member in service.status()["members"] if member["role"] != "router"}
+    (victim,) = [process for process in service.processes() if process.name().endswith(f"draftfleet:{deployment}")]
     started = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(answer, service, CODE, "auto", started)
         assert started.wait(60)
-        actor.kill()
+        victim.kill()
+        assert answer(service, CODE, "auto") == plain
         assert running.result(timeout=120) == plain
-    assert {(member["role"], member["pid"]) for member in service.status()["members"]} == before
+    after = {(member["role"], member["pid"]) for member in service.status()["members"]}
+    assert before <= after
     assert answer(service, CODE, "auto") == plain
+
+
+def test_a_new_actor_knows_what_the_old_one_knew(service: Service) -> None:
+    """Targets tell totals, so what the fleet has learned lives in all of them."""
+    for _ in range(2):
+        answer(service, CODE, "mtp")
+    deadline = time.monotonic() + RETURN_TIMEOUT_S
+    while not (known := learned(service).get("mtp", 0)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert known > 0
+    (victim,) = [process for process in service.processes() if process.name().endswith("draftfleet:Dcut")]
+    version = service.status()["fleet"]["version"]
+    victim.kill()
+    while service.status()["fleet"]["version"] == version and time.monotonic() < deadline:
+        time.sleep(0.2)
+    while learned(service).get("mtp", 0) < 0.9 * known and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert learned(service)["mtp"] >= 0.9 * known
+
+
+def learned(service: Service) -> dict[str, float]:
+    """Rounds on record, by drafter kind."""
+    rounds: dict[str, float] = {}
+    for entry in service.status()["fleet"]["guidance"]:
+        rounds[entry["kind"]] = rounds.get(entry["kind"], 0.0) + entry["rounds"]
+    return rounds

@@ -65,11 +65,15 @@ class DraftCosts:
 
     def seconds(self, kind: str, sequences: npt.ArrayLike, longest: npt.ArrayLike) -> Floats:
         """Expected time from ask to answer; the arrays may have any shapes that broadcast."""
-        fit = self._fits.get(kind)
-        a, b, c, d = _PRIOR if fit is None else fit.coefficients
+        a, b, c, d = self.terms(kind)
         n, k = np.asarray(sequences, np.float64), np.asarray(longest, np.float64)
         seconds: Floats = a + b * k + c * n + d * k * n
         return seconds
+
+    def terms(self, kind: str) -> Floats:
+        """The seconds a, b, c and d as expected now: [4]."""
+        fit = self._fits.get(kind)
+        return _PRIOR if fit is None else fit.coefficients
 
     def means(self) -> Mapping[str, tuple[float, float]]:
         """Smoothed seconds by kind: from ask to answer, and of them in which the drafter computed."""

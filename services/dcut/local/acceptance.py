@@ -5,6 +5,7 @@ Legend: J draft positions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,8 +27,8 @@ class _Rates:
 
     def add(self, kept_N: Counts, accepted_N: Counts) -> None:
         fade = _FORGET ** len(kept_N)
-        self.verified_J = fade * self.verified_J + _reached(np.minimum(kept_N, accepted_N + 1))
-        self.accepted_J = fade * self.accepted_J + _reached(accepted_N)
+        self.verified_J = fade * self.verified_J + reached(np.minimum(kept_N, accepted_N + 1))
+        self.accepted_J = fade * self.accepted_J + reached(accepted_N)
 
     def mean(self, prior_J: Floats, weight: float) -> Floats:
         mean: Floats = (self.accepted_J + weight * prior_J) / (self.verified_J + weight)
@@ -48,6 +49,11 @@ class Acceptance:
     def __init__(self) -> None:
         self._kinds: dict[str, _Rates] = {}
         self._classes: dict[tuple[str, str], _Rates] = {}
+        self._elsewhere: Mapping[tuple[str, str], Floats] = {}
+
+    def follow(self, acceptance: Mapping[tuple[str, str], Floats]) -> None:
+        """What the whole fleet has seen: by kind and class, [J]. It stands in for what was seen little here."""
+        self._elsewhere = acceptance
 
     def observe(self, kind: str, task_class: str, kept_N: Counts, accepted_N: Counts) -> None:
         """Verified drafts: of `kept` tokens, at least one, the first `accepted` stood."""
@@ -55,11 +61,13 @@ class Acceptance:
         self._classes.setdefault((kind, task_class), _Rates()).add(kept_N, accepted_N)
 
     def conditional(self, kind: str, task_class: str) -> Floats:
-        """[J], of a kind and class; what was seen little is filled from the kind, a new kind from a hopeful prior."""
+        """[J], of a kind and class; what was seen little is filled from the fleet or the kind, a new kind from hope."""
         of_kind, of_class = self._kinds.get(kind), self._classes.get((kind, task_class))
-        if of_kind is None:
-            return np.full(MAX_DRAFT_TOKENS, _UNSEEN)
-        mean_J = of_kind.chained(_UNSEEN, _UNSEEN_WEIGHT)
+        mean_J = self._elsewhere.get((kind, task_class))
+        if mean_J is None:
+            if of_kind is None:
+                return np.full(MAX_DRAFT_TOKENS, _UNSEEN)
+            mean_J = of_kind.chained(_UNSEEN, _UNSEEN_WEIGHT)
         return mean_J if of_class is None else of_class.mean(mean_J, _KIND_WEIGHT)
 
     def known(self) -> tuple[tuple[str, str], ...]:
@@ -67,7 +75,7 @@ class Acceptance:
         return tuple(self._classes)
 
 
-def _reached(counts_N: Counts) -> Floats:
+def reached(counts_N: Counts) -> Floats:
     """How many of the counts are above 0, 1, 2, ...: [J]."""
     by_count = np.bincount(counts_N, minlength=MAX_DRAFT_TOKENS + 1)[: MAX_DRAFT_TOKENS + 1]
     reached: Floats = by_count[::-1].cumsum()[::-1][1:].astype(np.float64)

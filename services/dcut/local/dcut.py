@@ -6,21 +6,22 @@ The caller passes durations; nothing here reads a clock, and nothing it decides 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
+from services.dcut.cluster.messages import RoundCost
 from services.dcut.costs.corrected import CorrectedCosts
 from services.dcut.costs.drafts import DraftCosts, DraftWait
 from services.dcut.costs.steps import Floats, StepCosts
-from services.dcut.local.acceptance import Acceptance
 from services.dcut.local.ask import choose_lengths
-from services.dcut.local.calibration import Calibration
 from services.dcut.local.config import LocalDcutConfig
+from services.dcut.local.guide import NO_GUIDE, Guide
 from services.dcut.local.history import NUM_SCENARIOS, DraftHistory
+from services.dcut.local.lessons import Lessons, Verdict
 from services.dcut.local.messages import (
     CalibrationSnapshot,
     Candidate,
@@ -35,7 +36,10 @@ from services.dcut.local.messages import (
 )
 from services.dcut.local.patience import patience_s
 from services.dcut.local.probing import Idle, Probing
+from services.dcut.local.rechoice import better_kind
+from services.dcut.local.round_costs import RoundCosts
 from services.dcut.local.selection import Counts, keep_all, keep_exact, keep_proportional, keep_quarters, survival
+from services.dcut.local.tally import Run
 from services.requests.speculation import MAX_DRAFT_TOKENS
 
 _PROBE_LENGTH = 2
@@ -43,12 +47,8 @@ _PROBE_WEIGHT = NUM_SCENARIOS // 2  # what a probe brings is worth more than wha
 _SMOOTHING = 0.1
 _GROUP_WEIGHT = 4.0  # draft tokens that a group's acceptance is worth to a sequence
 _PLAN_ROUNDS = 8  # that an answer to whom to ask holds, as long as they are the same
-_LEARN_ROUNDS = 8  # whose verdicts are learned together
-_LEARN_VERDICTS = 128
 
 _Plan = tuple[tuple[tuple[int, str], ...], tuple[int, ...]]  # sequences with their drafters' kinds; lengths
-# Kind, class, greedy; confidences, drafts verified, of them accepted.
-_Verdict = tuple[tuple[str, str, bool], tuple[float, ...], int, int]
 
 
 @dataclass(slots=True)
@@ -63,6 +63,9 @@ class _Sequence:
     asked: int = 0  # draft tokens of the newest ask, until it is answered or given up
     is_probe: bool = False
     stated: tuple[float, ...] = ()  # confidences of the draft that is being verified
+    run: Run = field(default_factory=Run)
+    run_kind: str = ""  # that the rounds of the run were with
+    is_counted: bool = False  # the round under way belongs to the run
 
     @property
     def group(self) -> tuple[str, str]:
@@ -76,14 +79,15 @@ class LocalDcut:
         self.config = config
         self.steps = CorrectedCosts(table)
         self.drafts = DraftCosts()
-        self.acceptance = Acceptance()
-        self.calibration = Calibration()
+        self.lessons = Lessons()
         self.counters = DcutCounters()
+        self.round_costs: tuple[RoundCost, ...] = ()  # as they are now
+        self._guide = NO_GUIDE
+        self._rounds = RoundCosts()
+        self._load = StepLoad(1, 0.0, 0, 0)  # of the newest ask
         self._history = DraftHistory()
         self._probing = Probing(config.probe_share, config.first_probe, config.last_probe)
         self._sequences: dict[int, _Sequence] = {}
-        self._verdicts: list[_Verdict] = []
-        self._num_rounds = 0
         self._plan: _Plan = ((), ())
         self._plan_age = 0
         self._expected_wait_s = 0.0  # of the newest asks
@@ -99,12 +103,21 @@ class LocalDcut:
     def close(self, sequence: int) -> None:
         record = self._sequences.pop(sequence, None)
         if record is not None:
+            self.lessons.tally.count(record.run, record.run_kind, record.task_class)
             self._history.close(record.slot)
+
+    def follow(self, guide: Guide) -> None:
+        """What the fleet says from now on."""
+        if guide is not self._guide:
+            self._guide = guide
+            self.lessons.acceptance.follow(guide.acceptance)
 
     # Deciding.
 
     def ask(self, candidates: Sequence[Candidate], load: StepLoad) -> list[tuple[int, int]]:
         """Whom to ask, and for how many tokens at most; those that are not worth a draft are left out."""
+        for candidate in candidates:
+            self._begin_round(self._sequences[candidate.sequence], candidate)
         candidates = [candidate for candidate in candidates if candidate.limit > 0]
         records = [self._sequences[candidate.sequence] for candidate in candidates]
         for candidate, record in zip(candidates, records, strict=True):
@@ -114,12 +127,15 @@ class LocalDcut:
                 record.idle.reset(self._probing.first)
                 self._history.restart(record.slot, record.group)
         lengths = self._lengths(candidates, records, load)
+        self._load = load
         asked: dict[str, tuple[int, int]] = {}  # kind -> sequences, longest
         for candidate, record, length in zip(candidates, records, lengths, strict=True):
             record.asked = length
             if length and not candidate.is_local:
                 count, longest = asked.get(candidate.kind, (0, 0))
                 asked[candidate.kind] = count + 1, max(longest, length)
+        for kind, number in Counter(candidate.kind for candidate in candidates if not candidate.is_local).items():
+            self._rounds.asked(kind, number, *asked.get(kind, (0, 0)))
         self._expected_wait_s = max((float(self.drafts.seconds(k, *of)) for k, of in asked.items()), default=0.0)
         self.counters.asked += sum(length > 0 for length in lengths)
         self.counters.asked_tokens += sum(lengths)
@@ -136,12 +152,15 @@ class LocalDcut:
         stated_NJ = np.zeros((len(offers), max(int(lengths_N.max()), 1)))
         offered_NJ = np.arange(stated_NJ.shape[1]) < lengths_N[:, None]
         stated_NJ[offered_NJ] = np.fromiter(chain.from_iterable(o.probabilities for o in offers), float, num_offered)
-        confidences_NJ = self.calibration.apply([(record.kind, record.is_greedy) for record in records], stated_NJ)
+        confidences_NJ = self.lessons.calibration.apply(
+            [(record.kind, record.is_greedy) for record in records], stated_NJ
+        )
         self._remember(records, confidences_NJ, offered_NJ)
         kept_N = self._select(confidences_NJ, lengths_N, load)
         is_probe_N = np.array([record.is_probe for record in records])
         if is_probe_N.any() and kept_N.sum() + is_probe_N.sum() <= load.spare_rows:
             kept_N = np.where(is_probe_N, np.maximum(kept_N, np.minimum(lengths_N, 1)), kept_N)  # to learn from it
+        self._count_kept(records, kept_N)
         for record, offer in zip(records, offers, strict=True):
             record.asked, record.is_probe, record.stated = 0, False, offer.probabilities
         self.counters.offered += int((lengths_N > 0).sum())
@@ -160,7 +179,25 @@ class LocalDcut:
         pending_s = float(self.steps.seconds(rows[2], load.context))
         return patience_s(self._expected_wait_s, together_s, ready_s, pending_s)
 
+    def better_kind(self, sequence: int, connected: Collection[str]) -> str | None:
+        """A drafter kind that promises more for what is left of the sequence, by what the whole fleet has seen."""
+        record = self._sequences[sequence]
+        promises = {
+            kind: promise for (kind, task), promise in self._guide.promises.items() if task == record.task_class
+        }
+        return better_kind(record.run_kind, record.run.rounds, record.run.tokens, promises, connected)
+
+    def limit(self, sequence: int, kind: str) -> int:
+        """Draft tokens that the fleet holds to be worth asking this kind for."""
+        return self._guide.limit(kind, self._sequences[sequence].task_class)
+
     # Learning.
+
+    def observe_round(self, sequence: int, tokens: int) -> None:
+        """A decode round of it has emitted so many tokens, with a draft or without."""
+        record = self._sequences.get(sequence)
+        if record is not None and record.is_counted:
+            self.lessons.tally.round(record.run, record.run_kind, record.task_class, tokens)
 
     def observe_step(self, rows: int, context: float, prefill: int, seconds: float) -> None:
         """A step has taken so long, everything that the engine does for it included."""
@@ -180,31 +217,21 @@ class LocalDcut:
         self._decision_s += _SMOOTHING * (seconds - self._decision_s)
 
     def observe_verified(self, verified: Sequence[Verified]) -> None:
-        """Of drafts that `keep` let into the step that has just ended. Learned a few rounds at a time."""
+        """Of drafts that `keep` let into the step that has just ended."""
+        verdicts = []
         for result in verified:
             record = self._sequences.get(result.sequence)
             if record is not None and 0 < result.kept <= len(record.stated):
                 source = (record.kind, record.task_class, record.is_greedy)
-                self._verdicts.append((source, record.stated, result.kept, result.accepted))
-        self._num_rounds += 1
-        if len(self._verdicts) >= _LEARN_VERDICTS or self._num_rounds >= _LEARN_ROUNDS:
-            self._learn()
-
-    def _learn(self) -> None:
-        by_source: dict[tuple[str, str, bool], list[_Verdict]] = {}
-        for verdict in self._verdicts:
-            by_source.setdefault(verdict[0], []).append(verdict)
-        self._verdicts, self._num_rounds = [], 0
-        for (kind, task_class, is_greedy), verdicts in by_source.items():
-            kept_N, accepted_N = np.array([verdict[2:] for verdict in verdicts]).T
-            self.acceptance.observe(kind, task_class, kept_N, accepted_N)
-            known_N = np.minimum(kept_N, accepted_N + 1)  # past the first that fell, nothing was decided
-            stated = np.array(
-                [word for verdict, known in zip(verdicts, known_N, strict=True) for word in verdict[1][:known]]
+                verdicts.append(Verdict(source, record.stated, result.kept, result.accepted))
+        if self.lessons.add(verdicts):
+            load = self._load
+            self.round_costs = self._rounds.plain_steps(
+                load.batch,
+                lambda rows: self.steps.seconds(rows, load.context, load.prefill),
+                lambda kind, sequences, longest: float(self.drafts.seconds(kind, sequences, longest)),
+                self._hidden_s,
             )
-            positions = np.arange(len(stated)) - np.repeat(np.cumsum(known_N) - known_N, known_N)
-            accepted = (positions < np.repeat(accepted_N, known_N)).astype(np.float64)
-            self.calibration.observe((kind, is_greedy), stated, positions, accepted)
 
     def snapshot(self) -> DcutSnapshot:
         table = self.steps.table
@@ -220,12 +247,17 @@ class LocalDcut:
             step_factor=self.steps.factor,
             prefill_factor=self.steps.prefill_factor,
             step_error=self.steps.error,
-            waits=tuple(WaitSnapshot(k, 1e3 * mean, 1e3 * busy) for k, (mean, busy) in self.drafts.means().items()),
-            acceptance=tuple(
-                KindSnapshot(kind, task_class, tuple(self.acceptance.conditional(kind, task_class).tolist()))
-                for kind, task_class in self.acceptance.known()
+            waits=tuple(
+                WaitSnapshot(kind, 1e3 * mean, 1e3 * busy, _ms(self.drafts.terms(kind)))
+                for kind, (mean, busy) in self.drafts.means().items()
             ),
-            calibration=tuple(CalibrationSnapshot(*key, *errors) for key, errors in self.calibration.errors().items()),
+            acceptance=tuple(
+                KindSnapshot(kind, task_class, tuple(self.lessons.acceptance.conditional(kind, task_class).tolist()))
+                for kind, task_class in self.lessons.acceptance.known()
+            ),
+            calibration=tuple(
+                CalibrationSnapshot(*key, *errors) for key, errors in self.lessons.calibration.errors().items()
+            ),
             counters=asdict(self.counters),
             decision_ms=1e3 * self._decision_s,
         )
@@ -255,7 +287,7 @@ class LocalDcut:
         limits_N = np.array([candidate.limit for candidate in candidates])
         longest = int(limits_N.max())
         scenarios_NQJ = self._history.scenarios([record.slot for record in records], longest)
-        usual = {group: self.acceptance.conditional(*group)[:longest] for group in {r.group for r in records}}
+        usual = {group: self.lessons.acceptance.conditional(*group)[:longest] for group in {r.group for r in records}}
         usual_NJ = np.stack([usual[record.group] for record in records])
         # What a sequence was not asked for is like what it was, and without any like its group.
         unknown_NQJ = np.isnan(scenarios_NQJ)
@@ -270,11 +302,32 @@ class LocalDcut:
             [kinds.index(candidate.kind) for candidate in candidates],
             load.batch,
             lambda rows: self.steps.seconds(rows, load.context, load.prefill),
-            lambda source, count, length: self.drafts.seconds(kinds[source], count, length),
+            lambda source, count, length: self._draft_seconds(kinds[source], count, length),
             self._hidden_s,
             proportional=self.config.objective == "requests",
         )
         return tuple(chosen.tolist())
+
+    def _begin_round(self, record: _Sequence, candidate: Candidate) -> None:
+        """Rounds that say nothing of its drafter do not count: turned away, or drafted by lookup beside it."""
+        record.is_counted = candidate.limit > 0 and not (candidate.is_local and record.remote_kind)
+        if record.is_counted and record.run_kind != candidate.kind:
+            self.lessons.tally.count(record.run, record.run_kind, record.task_class)
+            record.run_kind, record.run = candidate.kind, Run()
+
+    def _draft_seconds(self, kind: str, sequences: Floats, longest: Floats) -> Floats:
+        """Time of the drafts, and what the fleet says that they cost others."""
+        price: Floats = self._guide.price_s.get(kind, 0.0) * sequences * longest
+        return self.drafts.seconds(kind, sequences, longest) + price
+
+    def _count_kept(self, records: Sequence[_Sequence], kept_N: Counts) -> None:
+        kept: dict[str, tuple[int, int]] = {}
+        for record, rows in zip(records, kept_N.tolist(), strict=True):
+            if record.kind and not record.is_local:
+                number, total = kept.get(record.kind, (0, 0))
+                kept[record.kind] = number + 1, total + rows
+        for kind, counts in kept.items():
+            self._rounds.kept(kind, *counts)
 
     def _with_probes(
         self, candidates: Sequence[Candidate], records: Sequence[_Sequence], planned: Sequence[int], load: StepLoad

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-import msgpack
+import msgspec
 
 MAX_SNAPSHOT_BYTES = 1 << 20
 
@@ -60,6 +60,7 @@ class DcutCounters:
     skipped: int = 0  # times that a sequence was not worth a draft
     probes: int = 0  # drafts asked all the same, to see whether that has changed
     unselected: int = 0  # steps in which selecting could not have paid for itself
+    switches: int = 0  # requests moved on to another kind of drafter
     failures: int = 0  # decisions that broke off with an error; those steps went without drafts
 
 
@@ -85,6 +86,7 @@ class WaitSnapshot:
     kind: str
     wait_ms: float  # from ask to answer
     busy_ms: float  # of it, in which the drafter computed
+    terms_ms: tuple[float, ...]  # of a round, a draft position, a sequence, and both: what waits are expected from
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +119,7 @@ class DcutSnapshot:
 
 def encode_snapshot(snapshot: DcutSnapshot) -> bytes:
     """As msgpack, field by field."""
-    data: bytes = msgpack.packb(asdict(snapshot), use_bin_type=True)
-    return data
+    return msgspec.msgpack.encode(snapshot)
 
 
 def decode_snapshot(data: bytes) -> dict[str, Any]:
@@ -126,9 +127,6 @@ def decode_snapshot(data: bytes) -> dict[str, Any]:
     if len(data) > MAX_SNAPSHOT_BYTES:
         raise ValueError(f"snapshot: {len(data)} bytes is too large; at most {MAX_SNAPSHOT_BYTES} are allowed")
     try:
-        fields = msgpack.unpackb(data, raw=False)
-    except (ValueError, msgpack.UnpackException) as error:
-        raise ValueError(f"snapshot: not msgpack ({error})") from error
-    if not isinstance(fields, dict):
-        raise ValueError("snapshot: it must be a map")
-    return fields
+        return msgspec.msgpack.decode(data, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise ValueError(f"snapshot: {error}") from error

@@ -123,6 +123,15 @@ class Desk:
         record.features.add(first_position, features_RTD, max(min(window, self._config.feature_window, share), 1))
         self._sender.stream_prompt(record, size)
 
+    def connected_kinds(self) -> set[str]:
+        return {link.traits.kind for link in self._pool.usable() if link.traits is not None}
+
+    def prefer(self, sequence: int, kind: str) -> None:
+        record = self._sequences.get(sequence)
+        if record is not None and kind in record.kinds:
+            record.kinds = (kind, *(other for other in record.kinds if other != kind))
+            record.version = -1
+
     def source_of(self, sequence: int) -> DraftSource | None:
         record = self._sequences.get(sequence)
         if record is None or not record.kinds:

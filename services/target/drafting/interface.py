@@ -7,7 +7,7 @@ sequence then decodes plainly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -84,6 +84,12 @@ class DraftingDesk(Protocol):
 
     def add_features(self, sequence: int, first_position: int, features_RTD: torch.Tensor) -> None:
         """Hidden states of committed positions, oldest first: [rows, layers, hidden]."""
+
+    def connected_kinds(self) -> Collection[str]:
+        """Kinds that have a drafter which could be used now."""
+
+    def prefer(self, sequence: int, kind: str) -> None:
+        """The sequence should go on with that kind, while there is a drafter of it."""
 
     def source_of(self, sequence: int) -> DraftSource | None:
         """Who would be asked for its draft; None where nobody could be."""

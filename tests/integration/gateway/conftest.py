@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from services.dcut.fleet import Fleet
+from services.dcut.cluster.control import Control
+from services.dcut.config import DcutConfig
 from services.dcut.link import FleetLink
-from services.dcut.messages import Report, decode_report, encode
+from services.dcut.messages import Report
 from services.drafters.config import DrafterConfig
 from services.drafters.registry import kind_of
 from services.drafters.server import DrafterServer
@@ -71,12 +72,10 @@ def report(role: str, replica: str, address: str, kind: str = "", sessions: int 
 @asynccontextmanager
 async def running(folder: Path, num_targets: int = 1, **gateway: object) -> AsyncIterator[Service]:
     """Targets draft only by the leases that the router finds them."""
-    fleet = Fleet()
+    control = Control(DcutConfig(settle_s=0), time.monotonic())
 
     async def exchange(data: bytes) -> bytes:
-        fleet.register(decode_report(data), time.monotonic())
-        fleet.expire(time.monotonic())
-        return encode(fleet.budget())
+        return control.report(data, time.monotonic())
 
     async with AsyncExitStack() as stack:
 
@@ -111,7 +110,7 @@ async def running(folder: Path, num_targets: int = 1, **gateway: object) -> Asyn
             targets.append(target)
 
         routing = await linked(lambda: report("router", "router-0", ""))
-        router = Router(RouterConfig(), routing.members)
+        router = Router(RouterConfig(), lambda: routing.budget)
         stack.push_async_callback(router.close)
 
         settings = GatewayConfig.model_validate(
@@ -121,7 +120,7 @@ async def running(folder: Path, num_targets: int = 1, **gateway: object) -> Asyn
         tokenization = Tokenization(load_tokenizer(folder))
         await tokenization.warm_up()
         stack.callback(tokenization.close)
-        pool = TargetPool(settings, view.members, router.route)
+        pool = TargetPool(settings, lambda: view.budget, router.route)
         stack.push_async_callback(pool.close)
         door = Gateway(settings, "tiny", tokenization, pool)
         front_door = FrontDoor(door)

@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from services.dcut.local.guide import NO_GUIDE, Guide
+from services.dcut.local.rechoice import Promise
 from services.dcut.messages import Member
 from services.drafters.neural.shipped import shipped_weights, target_name
 from services.requests.sampling import SamplingParams
@@ -57,19 +60,28 @@ def drafters(
 
 @contextmanager
 def engine_with(
-    target: LoadedTarget, model: DefaultModel, drafters: dict[str, DrafterProcess], kind: str, mode: str = "off"
+    target: LoadedTarget,
+    model: DefaultModel,
+    drafters: dict[str, DrafterProcess],
+    kind: str,
+    mode: str = "off",
+    guide: Callable[[], Guide] = lambda: NO_GUIDE,
 ) -> Iterator[Engine]:
     config = DraftingConfig(local_lookup=kind == "local lookup", min_wait_ms=200.0, max_wait_ms=1000.0)
     members = [member(drafters[name].address, name) for name in REMOTE.get(kind, ())]
 
     def view() -> tuple[Member, ...]:
-        """One after the other, where there are several."""
+        """One after the other, where there are several; all of them when requests are to move by themselves."""
+        if guide() is not NO_GUIDE:
+            return tuple(members)
         return (members[int(time.monotonic() / SWITCH_S) % len(members)],) if members else ()
 
     desk = Desk(config, target.spec.vocabulary, target.spec.hidden, "target", view)
     desk.start()
     try:
-        with running_engine(target, desk, model.tokenizer, kv_memory_mb=512, dcut={"mode": mode}) as engine:
+        with running_engine(
+            target, desk, model.tokenizer, guide=guide, kv_memory_mb=512, dcut={"mode": mode}
+        ) as engine:
             yield engine
         if kind != "none":
             assert desk.counters.drafts + desk.counters.local_drafts > 0, "nothing was drafted"
@@ -121,3 +133,31 @@ def test_drafts_and_company_change_nothing_in_bf16(
         with engine_with(target, default_model, drafters, kind, mode="exact") as engine:
             answers = answer_all(engine, asks(default_model, num_tokens, kind, temperature), concurrency)
         assert [choices[0].tokens for choices in answers] == expected, (kind, concurrency)
+
+
+def test_a_request_that_moves_to_another_drafter_goes_on_with_the_same_text(
+    default_model: DefaultModel, drafters: dict[str, DrafterProcess]
+) -> None:
+    """The fleet promises much of DFly and little of MTP, which all requests begin with."""
+    target, guide = default_model.load("bf16"), moving_to_dfly()
+    prompts = [
+        Ask(prompt, SamplingParams(max_tokens=96, temperature=temperature, seed=7))
+        for prompt in default_model.prompts()[:2]
+        for temperature in (0.0, 1.0)
+    ]
+    plain = [replace(ask, speculation=Speculation("none")) for ask in prompts]
+    with engine_with(target, default_model, drafters, "none") as engine:
+        expected = answer_tokens(engine, plain, concurrency=2)
+    with engine_with(target, default_model, drafters, "mtp and dfly in turns", guide=lambda: guide) as engine:
+        answers = answer_all(engine, prompts, concurrency=2)
+        switches = engine.dcut().result(10).counters["switches"]
+    assert [choices[0].tokens for choices in answers] == expected
+    assert switches > 0
+    finishes = [choices[0].finish for choices in answers]
+    assert any(finish is not None and finish.statistics.drafter == "dfly" for finish in finishes)
+
+
+def moving_to_dfly() -> Guide:
+    classes = ("", "chat", "code", "maths")
+    promises = {("mtp", c): Promise(2.0, 1.9) for c in classes} | {("dfly", c): Promise(6.0, 1.1) for c in classes}
+    return Guide(promises=promises)

@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from transformers import PreTrainedTokenizerFast
 
-from services.dcut.messages import Member
+from services.dcut.messages import Budget, Member
 from services.gateway.config import GatewayConfig
 from services.gateway.front_door import FrontDoor
 from services.gateway.gateway import Gateway
@@ -67,7 +67,7 @@ async def opened(
     target = ScriptedTarget(say("hello", " world"))
     await target.start()
     members = [target.member()]
-    pool = TargetPool(config, lambda: members, route)
+    pool = TargetPool(config, lambda: Budget(1, 5.0, tuple(members)), route)
     tokenization = Tokenization(tokenizer)
     gateway = Gateway(config, "tiny", tokenization, pool)
     front_door = FrontDoor(gateway)

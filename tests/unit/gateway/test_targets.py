@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -13,7 +14,7 @@ import pytest
 
 from protos import drafting_pb2, target_pb2
 from protos import generation_pb2 as pb
-from services.dcut.messages import Member
+from services.dcut.messages import Budget, Member
 from services.gateway.config import GatewayConfig
 from services.gateway.errors import ApiError, ErrorKind
 from services.gateway.targets import Route, TargetCall, TargetPool
@@ -53,7 +54,7 @@ async def fleet(
     for target in targets:
         await target.start()
     members = [target.member(sessions=load) for load, target in enumerate(targets)]
-    pool = TargetPool(GatewayConfig.model_validate(settings), lambda: members, route)
+    pool = TargetPool(GatewayConfig.model_validate(settings), lambda: Budget(1, 5.0, tuple(members)), route)
     try:
         yield pool, targets, members
     finally:
@@ -109,15 +110,67 @@ async def test_attempts_are_bounded() -> None:
         assert sum(len(target.requests) for target in targets) == 2
 
 
-async def test_nothing_is_retried_once_a_chunk_is_out() -> None:
-    broken = fail(grpc.StatusCode.UNAVAILABLE, after=[pb.GenerateChunk(text="he")])
-    async with fleet(broken, say("hello")) as (pool, targets, _):
-        got = []
-        with pytest.raises(ApiError, match="lost while it answered"):  # noqa: PT012
-            async for chunk in pool.generate(call()):
-                got.append(chunk.text)
-        assert got == ["he"]
+def broken(*chunks: pb.GenerateChunk) -> Script:
+    """Loses its replica after these chunks."""
+    return fail(grpc.StatusCode.UNAVAILABLE, after=chunks)
+
+
+async def test_an_answer_that_has_begun_goes_on_at_another_replica() -> None:
+    first = broken(pb.GenerateChunk(text="he", token_ids=[7, 8]), pb.GenerateChunk(text="l", token_ids=[9]))
+    async with fleet(first, say("lo")) as (pool, targets, _):
+        assert await texts(pool) == ["he", "l", "lo", ""]
+        assert not targets[0].requests[0].progress
+        (asked,) = targets[1].requests
+        assert [(p.choice, list(p.token_ids)) for p in asked.progress] == [(0, [7, 8, 9])]
+        assert asked.prompt_ids == targets[0].requests[0].prompt_ids
+        assert asked.sampling == targets[0].requests[0].sampling
+        assert (pool.lost_attempts, pool.resumes) == (1, 1)
+
+
+async def test_choices_that_are_finished_are_not_computed_again() -> None:
+    first = broken(pb.GenerateChunk(choice=1, token_ids=[4]), finish(1), pb.GenerateChunk(choice=2, token_ids=[5]))
+
+    async def rest(
+        request: target_pb2.TargetRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.GenerateChunk]:
+        for begun in request.progress:
+            yield finish(begun.choice)
+
+    async with fleet(first, rest) as (pool, targets, _):
+        chunks = [chunk async for chunk in pool.generate(call(n=3))]
+        assert [c.choice for c in chunks if c.finish_reason] == [1, 0, 2]
+        assert [(p.choice, list(p.token_ids)) for p in targets[1].requests[0].progress] == [(0, []), (2, [5])]
+
+
+async def test_a_replica_lost_after_the_end_has_cost_nothing() -> None:
+    async with fleet(broken(finish()), say("hello")) as (pool, targets, _):
+        assert await texts(pool) == [""]
         assert not targets[1].requests
+        assert pool.lost_attempts == 0
+
+
+async def test_an_answer_that_has_begun_waits_for_a_replica_to_come_up() -> None:
+    async with fleet(broken(pb.GenerateChunk(text="he", token_ids=[7])), say("llo")) as (pool, _, members):
+        late = members.pop()
+        asyncio.get_running_loop().call_later(0.3, members.append, late)
+        assert await texts(pool) == ["he", "llo", ""]
+
+
+@pytest.mark.parametrize("settings", [{"resume_wait_s": 0.1}, {}])
+async def test_the_wait_ends_with_its_setting_or_the_requests_deadline(settings: dict[str, float]) -> None:
+    async with fleet(broken(pb.GenerateChunk(text="he", token_ids=[7])), **settings) as (pool, _, _):
+        assert (await error_of(pool, call(timeout_s=0.5))).kind is ErrorKind.UNAVAILABLE
+
+
+@pytest.mark.parametrize(("other", "exactness"), [("one", "bitwise"), ("two", "ties")])
+async def test_an_answer_says_whether_both_replicas_compute_alike(other: str, exactness: str) -> None:
+    async with fleet(broken(pb.GenerateChunk(token_ids=[7])), say("x")) as (pool, targets, members):
+        members[:] = [
+            dataclasses.replace(target.member(sessions=load), numerics=numerics)
+            for load, (target, numerics) in enumerate(zip(targets, ("one", other), strict=True))
+        ]
+        chunks = [chunk async for chunk in pool.generate(call())]
+        assert chunks[-1].speculation.exactness == exactness
 
 
 async def test_the_clients_mistake_is_not_retried() -> None:

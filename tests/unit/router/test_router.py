@@ -13,8 +13,9 @@ import pytest
 
 from protos import drafting_pb2 as pb
 from protos import drafting_pb2_grpc
-from services.dcut.messages import Member
-from services.requests.task import UNKNOWN_TASK, Task
+from services.dcut.cluster.messages import Guidance, KindBudget
+from services.dcut.messages import Budget, Member
+from services.requests.task import Task
 from services.router.config import RouterConfig
 from services.router.messages import RouteReply, RouteRequest
 from services.router.router import Router
@@ -76,7 +77,9 @@ async def fleet(
     for drafter in drafters:
         await drafter.start()
     members = [at(drafter.address, f"d{i}", sessions=i) for i, drafter in enumerate(drafters)]
-    router = Router(RouterConfig.model_validate(settings), lambda: members, *([clock] if clock else []))
+    router = Router(
+        RouterConfig.model_validate(settings), lambda: Budget(1, 5.0, tuple(members)), *([clock] if clock else [])
+    )
     try:
         yield router, drafters, members
     finally:
@@ -160,31 +163,43 @@ def test_a_kind_is_preferred_once() -> None:
         RouterConfig(preference=("mtp", "mtp"))
 
 
-@pytest.mark.parametrize(
-    ("task", "kinds"),
-    [
-        (Task("chat", 0.9), ("mtp", "dfly", "lookup")),
-        (Task("code", 0.9), ("dfly", "mtp", "lookup")),
-        (Task("maths", 0.9), ("dfly", "mtp", "lookup")),
-        (Task("code", 0.5), ("mtp", "dfly", "lookup")),
-        (UNKNOWN_TASK, ("mtp", "dfly", "lookup")),
-    ],
-)
-def test_the_class_orders_the_kinds_when_it_is_sure(task: Task, kinds: tuple[str, ...]) -> None:
-    assert RouterConfig().preference_for(task) == kinds
+@pytest.mark.parametrize(("field", "value"), [("priors", {"chat": {"mtp": 0.0}}), ("prior_costs", {"mtp": 1e9})])
+def test_a_prior_is_bounded(field: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{field}.*out of range"):
+        RouterConfig.model_validate({"bandit": {field: value}})
 
 
-def test_a_class_cannot_add_a_kind_that_is_not_preferred() -> None:
-    order = {"preference": ["lookup", "dfly"], "class_preference": {"code": ["mtp", "dfly"]}}
-    config = RouterConfig.model_validate(order)
-    assert config.preference_for(Task("code", 1.0)) == ("dfly", "lookup")
-    assert config.preference_for(Task("chat", 1.0)) == ("lookup", "dfly")
-
-
-async def test_a_chat_goes_to_the_kind_that_suits_it_and_a_forced_kind_wins() -> None:
-    async with fleet(grants("dfly"), grants("mtp")) as (router, _, members):
+async def test_the_faster_kind_by_what_the_fleet_has_seen_is_reserved_and_a_forced_kind_wins() -> None:
+    async with fleet(grants("dfly"), grants("mtp"), bandit={"explored": 0}) as (router, _, members):
         members[:] = [at(members[0].address, "d0", kind="dfly"), at(members[1].address, "d1", kind="mtp")]
-        chat = Task("chat", 0.99)
+        known = Budget(
+            1,
+            5.0,
+            tuple(members),
+            kinds=(KindBudget("dfly", 1, 1, 0.1, 0.0, 1.3), KindBudget("mtp", 1, 1, 0.1, 0.0, 1.2)),
+            guidance=(
+                seen("mtp", "chat", 1.9),
+                seen("dfly", "chat", 1.6),
+                seen("mtp", "code", 1.9),
+                seen("dfly", "code", 3),
+            ),
+        )
+        router._budget = lambda: known
+        chat, code = Task("chat", 0.99), Task("code", 0.99)
         assert (await router.route(RouteRequest("r", "t", "auto", 1, chat))).kind == "mtp"
         assert (await router.route(RouteRequest("r", "t", "dfly", 1, chat))).kind == "dfly"
-        assert (await router.route(RouteRequest("r", "t", "auto", 1, Task("code", 0.99)))).kind == "dfly"
+        assert (await router.route(RouteRequest("r", "t", "auto", 1, code))).kind == "dfly"
+        assert router.take_unserved() == ()
+
+
+async def test_a_kind_that_is_wanted_and_missing_is_told_once() -> None:
+    async with fleet(grants("lookup")) as (router, _, members):
+        members[:] = [at(members[0].address, "d0", kind="lookup")]
+        assert (await router.route(RouteRequest("r", "t", "auto", 1, Task("chat", 0.9)))).kind == "lookup"
+        assert (await router.route(RouteRequest("r", "t", "dfly", 1))).kind == "lookup"
+        assert router.take_unserved() == ("dfly", "mtp")
+        assert router.take_unserved() == ()
+
+
+def seen(kind: str, task_class: str, tokens: float) -> Guidance:
+    return Guidance(kind, task_class, 100, 3000, 3000 * tokens, 3000 * tokens**2, (0.5,), 7, True)

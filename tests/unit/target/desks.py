@@ -37,6 +37,12 @@ class SilentDesk:
 
     def add_features(self, sequence: int, first_position: int, features_RTD: torch.Tensor) -> None: ...
 
+    def connected_kinds(self) -> set[str]:
+        return set()
+
+    def prefer(self, sequence: int, kind: str) -> None:
+        return None
+
     def source_of(self, sequence: int) -> DraftSource | None:
         return None
 
