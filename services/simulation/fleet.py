@@ -34,7 +34,7 @@ class _Used:
 
 
 class Fleet:
-    """Built anew for each run. `finished` and `used` are what it is judged by."""
+    """Built anew for each run. `finished` and `used` are what it is judged by, `plan` is the actor's newest."""
 
     def __init__(self, config: SimulationConfig, policy: PolicyConfig) -> None:
         self.env = simpy.Environment()
@@ -46,9 +46,9 @@ class Fleet:
         self._table = StepCosts(
             StepSample(point.rows, point.context, point.prefill, point.ms / 1e3) for point in config.target.steps
         )
-        self._planner = Planner(config.cluster)
+        self.planner = Planner(config.cluster)
         self._bandit = KindBandit(config.router.bandit)
-        self._plan, self._guide = Plan(), NO_GUIDE
+        self.plan, self._guide = Plan(), NO_GUIDE
         self._unserved: set[str] = set()
         self._targets: dict[str, TargetReplica] = {}
         self._drafters: dict[str, DrafterReplica] = {}
@@ -113,14 +113,14 @@ class Fleet:
     def _kinds(self, request: Request) -> tuple[str, ...]:
         alive = {drafter.kind for drafter in self._drafters.values()}
         settings = self._config.router.bandit
-        told = {kind.kind: kind.plain_steps for kind in self._plan.kinds if kind.plain_steps}
+        told = {kind.kind: kind.plain_steps for kind in self.plan.kinds if kind.plain_steps}
         costs = {
             str(pool.kind): told.get(pool.kind, settings.prior_costs.get(pool.kind, 1.0))
             for pool in self._config.drafters
         }
         arms = {
             entry.kind: Arm(entry.samples, entry.rounds, entry.tokens, entry.squares)
-            for entry in self._plan.guidance
+            for entry in self.plan.guidance
             if entry.task_class == request.task
         }
         best = self._bandit.ranked(request.task, costs, arms)[0]
@@ -149,21 +149,21 @@ class Fleet:
             if self._policy.name != "adaptive":
                 continue
             for target in self._targets.values():
-                self._planner.observe(
+                self.planner.observe(
                     _report("target", target.name, uses=target.dcut.lessons.tally.uses(), costs=target.dcut.round_costs)
                 )
             for drafter in self._drafters.values():
-                self._planner.observe(_report("drafter", drafter.name, drafter.kind, busy=drafter.take_busy()))
-            self._planner.observe(_report("router", "router", unserved=tuple(sorted(self._unserved))))
+                self.planner.observe(_report("drafter", drafter.name, drafter.kind, busy=drafter.take_busy()))
+            self.planner.observe(_report("router", "router", unserved=tuple(sorted(self._unserved))))
             self._unserved.clear()
-            self._plan = self._planner.plan(self.env.now)
+            self.plan = self.planner.plan(self.env.now)
             version += 1
-            self._guide = guide_of(Budget(version, 5.0, (), kinds=self._plan.kinds, guidance=self._plan.guidance))
+            self._guide = guide_of(Budget(version, 5.0, (), kinds=self.plan.kinds, guidance=self.plan.guidance))
             self._scale()
 
     def _scale(self) -> None:
         """Follows the wanted number of replicas."""
-        wanted = {kind.kind: kind.wanted for kind in self._plan.kinds}
+        wanted = {kind.kind: kind.wanted for kind in self.plan.kinds}
         for pool in self._config.drafters:
             if not pool.max_replicas:
                 continue
@@ -220,7 +220,7 @@ class Fleet:
     def _lose_target(self, target: TargetReplica) -> Generator[simpy.Event, Any, None]:
         self.num_deaths += 1
         del self._targets[target.name]
-        self._planner.remove(target.name)
+        self.planner.remove(target.name)
         left = target.die()
         self.num_resumed += len(left)
         for request in left:
@@ -238,7 +238,7 @@ class Fleet:
 
     def _remove_drafter(self, drafter: DrafterReplica) -> None:
         del self._drafters[drafter.name]
-        self._planner.remove(drafter.name)
+        self.planner.remove(drafter.name)
         drafter.die()
 
     def _newest_guide(self) -> Guide:

@@ -133,7 +133,7 @@ class TargetReplica:
             if job.reply.triggered and drafter is not None:
                 entry.offer = self._workload.draft(entry.request.qualities[drafter.kind], entry.asked)
                 took_s = self._env.now - entry.asked_s
-                waits[id(job)] = DraftWait(drafter.kind, job.sequences, job.longest, took_s, job.busy_s)
+                waits[id(job)] = DraftWait(drafter.kind, job.sequences, job.longest, took_s, job.busy_s, self._env.now)
             elif self._env.now - entry.asked_s < _LOST_S - 1e-9:
                 continue  # still on its way
             entry.job = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from services.dcut.costs.steps import Floats
 
 _FORGET = 0.98  # of the weight of earlier rounds, with every new one
+_STALE_S = 2.0  # and with so much time between two: a drafter that was crowded then need not be so now
 _PRIOR_WEIGHT = 0.05  # rounds that the prior is worth
 # Seconds for: a round, a draft position, a sequence, both. A guess until the first answer.
 _PRIOR = np.array([2e-3, 0.5e-3, 0.1e-3, 0.02e-3])
@@ -26,6 +28,7 @@ class DraftWait:
     longest: int  # most draft tokens asked of one of them
     seconds: float  # from ask to answer, as the target sees it
     busy_s: float  # of it, in which the drafter computed
+    at_s: float = 0.0  # when the answer came, on any clock
 
 
 @dataclass(slots=True)
@@ -38,14 +41,17 @@ class _Fit:
     coefficients: Floats = field(default_factory=_PRIOR.copy)
     mean_s: float = 0.0
     busy_s: float = 0.0
+    last_s: float = 0.0
 
     def add(self, wait: DraftWait) -> None:
         terms = _PRIOR * (1.0, wait.longest, wait.sequences, wait.longest * wait.sequences)
         guess = float(terms.sum())  # large rounds must not outweigh small ones
         share = terms / guess
-        self.normal = _FORGET * self.normal + np.outer(share, share)
-        self.moment = _FORGET * self.moment + share * (wait.seconds / guess)
-        self.weight = _FORGET * self.weight + 1.0
+        forget = _FORGET * math.exp(-max(wait.at_s - self.last_s, 0.0) / _STALE_S)
+        self.last_s = wait.at_s
+        self.normal = forget * self.normal + np.outer(share, share)
+        self.moment = forget * self.moment + share * (wait.seconds / guess)
+        self.weight = forget * self.weight + 1.0
         rate = max(1.0 / self.weight, 0.05)
         self.mean_s += rate * (wait.seconds - self.mean_s)
         self.busy_s += rate * (wait.busy_s - self.busy_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-_SAVED_STEPS = 64  # more allowance than that of so many steps is not put by
+_SAVED_STEPS = 64  # more allowance than that of so many steps, or than a probe costs, is not put by
 
 
 @dataclass(slots=True)
@@ -40,7 +40,9 @@ class Probing:
         steps is probed whatever that costs; with every probe a sequence's pause doubles.
         """
         income = self._share * batch
-        self._allowance = min(self._allowance + income, _SAVED_STEPS * income)
+        # Sequences come and go, so a dear probe has to be saved for by all of them: else none would ever be made.
+        most = max(_SAVED_STEPS * income, cost(1)) if idle else _SAVED_STEPS * income
+        self._allowance = min(self._allowance + income, most)
         for entry in idle:
             entry.steps += 1
         longest_first = sorted(range(len(idle)), key=lambda at: -idle[at].steps)

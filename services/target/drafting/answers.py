@@ -55,7 +55,7 @@ class AnswerDesk:
         if asked is not None and traits is not None and any(entry.HasField("draft") for entry in reply.entries):
             wait_s = max(inbound.arrived - asked.sent, 0.0)
             busy_s = min(reply.busy_us / 1e6, wait_s)
-            self._waits.append(DraftWait(traits.kind, asked.sequences, asked.longest, wait_s, busy_s))
+            self._waits.append(DraftWait(traits.kind, asked.sequences, asked.longest, wait_s, busy_s, inbound.arrived))
         for entry in reply.entries:
             sequence = self._sequences.get(entry.sequence)
             if sequence is None or sequence.link is not link or sequence.generation != inbound.generation:

@@ -91,19 +91,34 @@ def test_no_request_is_lost_with_the_replicas_that_die() -> None:
     assert all(request.emitted == request.answer for request in fleet.finished.requests)
 
 
-def test_drafter_replicas_follow_the_work() -> None:
-    pool = {"kind": "mtp", "acceptance": even(0.8), "replicas": 1, "max_replicas": 6, "min_replicas": 1}
-    busy = config(
+def crowded(**pool: int) -> SimulationConfig:
+    """One drafter, which all eight targets ask at once before they know what it costs."""
+    cost = {"a": 3.0, "b": 2.0, "c": 2.0, "d": 0.5}
+    return config(
         target={"replicas": 8},
-        drafters=[{**pool, "cost": {"a": 3.0, "b": 2.0, "c": 2.0, "d": 0.5}}],
+        drafters=[{"kind": "mtp", "acceptance": even(0.8), "replicas": 1, "cost": cost, **pool}],
         work={"concurrency": 32},
         failures={"restart_s": 1.0},
         cluster={"fewer_after_s": 5.0},
         seconds=40.0,
+        warm_up_s=20.0,
     )
+
+
+def test_targets_that_were_scared_away_by_a_crowd_come_back() -> None:
+    fleet = Fleet(crowded(), ADAPTIVE)
+    fleet.run()
+    ended = fleet.finished.since(20.0)
+    assert sum(request.answer for request in ended) / sum(request.rounds for request in ended) > 1.1
+    (kind,) = fleet.plan.kinds
+    assert 0.2 < kind.busy < 0.95
+
+
+def test_drafter_replicas_follow_the_work() -> None:
+    busy = crowded(max_replicas=6, min_replicas=1)
     grown = Fleet(busy, ADAPTIVE)
     grown.run()
-    assert grown.used.drafter_s / busy.seconds > 1.5
+    assert grown.used.drafter_s / busy.seconds > 2
     idle = busy.model_copy(update={"work": busy.work.model_copy(update={"concurrency": 1})})
     small = Fleet(idle, ADAPTIVE)
     small.run()
