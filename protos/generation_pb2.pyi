@@ -351,21 +351,25 @@ class Speculation(_message.Message):
     DRAFTER_FIELD_NUMBER: _builtins.int
     MAX_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
     drafter: _builtins.str
     """auto, mtp, dfly, lookup or none"""
     max_draft_tokens: _builtins.int
     trace: _builtins.bool
     """report where every token came from"""
+    force: _builtins.bool
+    """always ask for that many, verify all of them: for measurements"""
     def __init__(
         self,
         *,
         drafter: _builtins.str = ...,
         max_draft_tokens: _builtins.int | None = ...,
         trace: _builtins.bool = ...,
+        force: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_draft_tokens", b"_max_draft_tokens", "max_draft_tokens", b"max_draft_tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_draft_tokens", b"_max_draft_tokens", "drafter", b"drafter", "max_draft_tokens", b"max_draft_tokens", "trace", b"trace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_draft_tokens", b"_max_draft_tokens", "drafter", b"drafter", "force", b"force", "max_draft_tokens", b"max_draft_tokens", "trace", b"trace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_draft_tokens: _TypeAlias = _typing.Literal["max_draft_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_draft_tokens: _TypeAlias = _typing.Literal["_max_draft_tokens", b"_max_draft_tokens"]  # noqa: Y015

@@ -31,6 +31,7 @@ class Arm(BaseModel):
     ignore_eos: bool = Field(False, description="Always max_tokens tokens. OpenAI's own API has no such field.")
     drafter: str | None = Field(None, description="draftfleet only: auto, mtp, dfly, lookup or none.")
     max_draft_tokens: int | None = Field(None, ge=0, description="draftfleet only.")
+    force: bool = Field(False, description="draftfleet only: draft that many in every round, and verify all of them.")
 
     @field_validator("url")
     @classmethod

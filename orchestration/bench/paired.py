@@ -38,18 +38,22 @@ def compare(run_a: Callable[[], float], run_b: Callable[[], float], pairs: int) 
         raise ValueError(f"pairs: {pairs} is out of range; it must be at least 2")
     a_values, b_values = [], []
     for pair in range(pairs):
-        if is_first_first(pair):
-            a_values.append(run_a())
-            b_values.append(run_b())
-        else:
-            b_values.append(run_b())
-            a_values.append(run_a())
+        for index in order(pair % 2, 2):
+            if index == 0:
+                a_values.append(run_a())
+            else:
+                b_values.append(run_b())
     return summarise(a_values, b_values)
 
 
-def is_first_first(pair: int) -> bool:
-    """A B, B A, A B, ...: whether this pair begins with A."""
-    return pair % 2 == 0
+def order(turn: int, count: int) -> list[int]:
+    """In which order so many things are run in a turn: A B C, C B A, B C A, A C B, ...
+
+    Two turns are one another's mirror, and every pair of turns begins elsewhere.
+    """
+    begin = (turn // 2) % count
+    there = [*range(begin, count), *range(begin)]
+    return there if turn % 2 == 0 else there[::-1]
 
 
 def summarise(a_values: list[float], b_values: list[float]) -> Comparison:

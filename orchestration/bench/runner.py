@@ -20,6 +20,7 @@ from orchestration.bench.summary import Summary, summarise
 from orchestration.bench.surroundings import this_machine, versions
 
 _PROBE_CHARACTERS = 4000
+_MAX_ARMS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +53,20 @@ async def run(
     on_step: OnStep = lambda _: None,
     on_run: OnRun = lambda _, __: None,
 ) -> Result:
-    """Measures one arm, or two in pairs: A B, B A, A B, ..., so that drift of the machine falls on both.
+    """Measures one arm, or several in turns: A B C, C B A, B C A, ..., so that drift of the machine falls on all.
+
+    The last arm is paired with each of the others.
 
     Raises EndpointError for an endpoint that is away or refuses the very first requests, and ValueError for settings
     that do not go together.
     """
-    if not 1 <= len(arms) <= 2 or len({arm.name for arm in arms}) != len(arms):
-        raise ValueError(f"arms: {[arm.name for arm in arms]} cannot be measured; it must be one, or two of two names")
-    if len(arms) == 2 and settings.repeats < 2:
-        raise ValueError(f"repeats: {settings.repeats} is out of range; pairs of two arms need at least 2")
+    if not 1 <= len(arms) <= _MAX_ARMS or len({arm.name for arm in arms}) != len(arms):
+        raise ValueError(
+            f"arms: {[arm.name for arm in arms]} cannot be measured; at least 1 and at most {_MAX_ARMS} must have "
+            "names of their own"
+        )
+    if len(arms) > 1 and settings.repeats < 2:
+        raise ValueError(f"repeats: {settings.repeats} is out of range; pairs of arms need at least 2")
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
     machine = this_machine()
     async with AsyncExitStack() as opened:
@@ -78,8 +84,7 @@ async def run(
                 measured = _Cell(sides, settings, prompts, load, on_step, on_run)
                 await measured.measure()
                 cells += [measured.cell(index) for index in range(len(sides))]
-                if len(sides) == 2:
-                    pairings.append(measured.pairing())
+                pairings += [measured.pairing(index) for index in range(len(sides) - 1)]
     return Result(
         date=date,
         machine=machine,
@@ -136,8 +141,7 @@ class _Cell:
         for index in range(len(self._sides)):
             await self._warm_up(index)
         for repeat in range(self._settings.repeats):
-            order = range(len(self._sides))
-            for index in order if paired.is_first_first(repeat) else reversed(order):
+            for index in paired.order(repeat, len(self._sides)):
                 await self._run(index, repeat)
 
     def cell(self, index: int) -> Cell:
@@ -156,11 +160,12 @@ class _Cell:
             requests=tuple(details) if self._settings.save_detailed else (),
         )
 
-    def pairing(self) -> Pairing:
-        first, second = (self.cell(index) for index in (0, 1))
+    def pairing(self, index: int) -> Pairing:
+        """The last arm against that one."""
+        first, second = self.cell(index), self.cell(len(self._sides) - 1)
         both = [
             (a, b)
-            for a_run, b_run in zip(*self._runs, strict=True)
+            for a_run, b_run in zip(self._runs[index], self._runs[-1], strict=True)
             for a, b in zip(a_run, b_run, strict=True)
             if a.is_ok and b.is_ok
         ]

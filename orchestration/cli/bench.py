@@ -25,6 +25,7 @@ app = typer.Typer(
 
 _MIXED = ["mixed"]
 _CLASSES = ["chat", "code", "maths"]
+_STATIC = ["mtp:1", "mtp:3", "dfly:3", "dfly:7", "lookup:7"]
 
 
 @app.command()
@@ -54,9 +55,37 @@ def ab(
     """Compare two arms in one run: A B, B A, A B, ... with the interval of their ratio.
 
     The arms share every option but what -a and -b change: name, url, model, api, max_tokens, temperature, top_p, seed,
-    ignore_eos, drafter, max_draft_tokens. Example: draftfleet bench ab -a drafter=none -b drafter=auto -c 1 -c 8
+    ignore_eos, drafter, max_draft_tokens, force. Example: draftfleet bench ab -a drafter=none -b drafter=auto -c 1 -c 8
     """
     arms = [_arm(shared, name, changes or []) for name, changes in (("A", a), ("B", b))]
+    _measure(arms, shared, dataset, pairs)
+
+
+@app.command()
+@with_shared
+def policies(
+    shared: Shared,
+    static: Annotated[
+        list[str],
+        typer.Option(
+            "--static", metavar="KIND:LENGTH", help="A drafter and length that never change; may be repeated."
+        ),
+    ] = _STATIC,
+    pairs: Annotated[int, typer.Option("--pairs", min=2, help="Turns of all arms at each load.")] = 4,
+    dataset: Datasets = _MIXED,
+) -> None:
+    """The service's own choice against plain decoding and against drafts that never change, all in turns.
+
+    Static arms draft in every round and verify all of it. Target and drafters on the same cores cannot overlap.
+    Example: draftfleet bench policies -c 1 -c 4 -c 16 --num-prompts 32 -o policies.json
+    """
+    arms = [_arm(shared, "plain", ["drafter=none"])]
+    for text in static:
+        kind, colon, length = text.partition(":")
+        if not colon:
+            raise Failure(f"--static: {text!r} must be KIND:LENGTH, such as mtp:3")
+        arms.append(_arm(shared, text, [f"drafter={kind}", f"max_draft_tokens={length}", "force=true"]))
+    arms.append(_arm(shared, "adaptive", ["drafter=auto"]))
     _measure(arms, shared, dataset, pairs)
 
 
@@ -184,12 +213,15 @@ class _Progress:
 
 
 def _tell(result: Result, output: Path | None) -> None:
+    from orchestration.bench.report.hindsight import hindsight
     from orchestration.bench.report.tables import notes, tables
 
     if output is not None:
         _write(result, output)
     for table in tables(result):
         _show(table)
+    if len(result.arms) > 2:
+        _show(hindsight(result))
     for note in notes(result):
         out.print(note, style="dim", markup=False)
     empty = [cell for cell in result.cells if not cell.total.completed]

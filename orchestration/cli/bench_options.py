@@ -71,6 +71,9 @@ Drafter = Annotated[
 MaxDraft = Annotated[
     int | None, typer.Option("--max-draft-tokens", min=0, help="draftfleet only: most draft tokens a round.")
 ]
+Force = Annotated[
+    bool, typer.Option("--force", help="draftfleet only: draft that many in every round, and verify all of them.")
+]
 ApiKeyFile = Annotated[
     Path | None,
     typer.Option("--api-key-file", exists=True, dir_okay=False, help="File with the key of an OpenAI API."),
@@ -106,6 +109,7 @@ class Shared:
     ignore_eos: IgnoreEos = False
     drafter: Drafter = None
     max_draft_tokens: MaxDraft = None
+    force: Force = False
     unique_prompts: UniquePrompts = False
     goodput: Goodput = None
     timeout: Timeout = 600.0

@@ -54,7 +54,7 @@ def sampling_to_proto(params: SamplingParams) -> pb.Sampling:
 def speculation_from_proto(message: pb.Speculation) -> Speculation:
     """Raises ValueError as Speculation does."""
     limit = message.max_draft_tokens if message.HasField("max_draft_tokens") else None
-    return Speculation(as_drafter_choice(message.drafter or "auto"), limit, message.trace)
+    return Speculation(as_drafter_choice(message.drafter or "auto"), limit, message.trace, message.force)
 
 
 def speculation_to_proto(speculation: Speculation) -> pb.Speculation:
@@ -62,6 +62,7 @@ def speculation_to_proto(speculation: Speculation) -> pb.Speculation:
         drafter=speculation.drafter,
         max_draft_tokens=speculation.max_draft_tokens,
         trace=speculation.trace,
+        force=speculation.force,
     )
 
 

@@ -13,12 +13,14 @@ MAX_DRAFT_TOKENS = 16
 class Speculation:
     """Which drafter, and at most how many draft tokens a round (0: none are drafted).
 
+    `force`: ask for as many in every round and verify all that come, whether it pays or not. For measurements.
     Raises ValueError naming the field, the value and the allowed values.
     """
 
     drafter: DrafterChoice = "auto"
     max_draft_tokens: int | None = None
     trace: bool = False
+    force: bool = False
 
     def __post_init__(self) -> None:
         if self.drafter not in get_args(DrafterChoice):

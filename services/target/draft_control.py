@@ -190,7 +190,7 @@ class DraftControl:
         limit = min(limit, source.max_draft)
         if not source.is_local and _is_ours_to_choose(sequence):
             limit = min(limit, self.dcut.limit(sequence.id, source.kind))
-        return Candidate(sequence.id, source.kind, source.is_local, limit)
+        return Candidate(sequence.id, source.kind, source.is_local, limit, sequence.request.speculation.force)
 
     def _draft_limit(self, sequence: Sequence) -> int:
         """The client's bound, or the default, and no more than the answer has room for."""

@@ -92,7 +92,9 @@ class GrpcClient:
                 seed=arm.seed,
                 ignore_eos=arm.ignore_eos,
             ),
-            speculation=pb.Speculation(drafter=arm.drafter or "auto", max_draft_tokens=arm.max_draft_tokens),
+            speculation=pb.Speculation(
+                drafter=arm.drafter or "auto", max_draft_tokens=arm.max_draft_tokens, force=arm.force
+            ),
         )
         if arm.api == "chat":
             request.chat.messages.append(pb.ChatMessage(role="user", content=text))

@@ -114,7 +114,7 @@ class OpenAiClient:
             body["seed"] = arm.seed
         if arm.ignore_eos:
             body["ignore_eos"] = True
-        asked = {"drafter": arm.drafter, "max_draft_tokens": arm.max_draft_tokens}
+        asked = {"drafter": arm.drafter, "max_draft_tokens": arm.max_draft_tokens, "force": arm.force or None}
         options = {key: value for key, value in asked.items() if value is not None}
         if options:
             body["draftfleet"] = options

@@ -142,8 +142,9 @@ def _speeds(panel: Any, axis: _ByLoad | _ByContext, cells: Sequence[Cell]) -> No
 
 
 def _ratios(panel: Any, result: Result, dataset: str) -> None:
-    """The pairs' ratios of output throughput with their intervals."""
-    pairings = [p for p in result.pairings if p.dataset == dataset or not dataset]
+    """The pairs' ratios of output throughput with their intervals, over the first arm."""
+    base = result.pairings[0].first
+    pairings = [p for p in result.pairings if p.first == base and (p.dataset == dataset or not dataset)]
     known = [(p, p.ratios["output_throughput"]) for p in pairings if "output_throughput" in p.ratios]
     places = range(len(known))
     values = [ratio.ratio for _, ratio in known]

@@ -105,16 +105,16 @@ def _answers(total: Summary) -> str:
 
 def _pairings(pairings: Sequence[Pairing]) -> Table:
     shown = [name for name in _PAIRED if any(name in pairing.ratios for pairing in pairings)]
-    first, second = pairings[0].first, pairings[0].second
+    firsts, second = dict.fromkeys(p.first for p in pairings), pairings[0].second
     rows = [
-        (p.dataset, p.load, *(ratio(p.ratios.get(name)) for name in shown), f"{p.same_texts} of {p.texts}")
+        (p.first, p.dataset, p.load, *(ratio(p.ratios.get(name)) for name in shown), f"{p.same_texts} of {p.texts}")
         for p in pairings
     ]
     count = max((r.pairs for p in pairings for r in p.ratios.values()), default=0)
     return Table(
-        f"{second} over {first}: geometric mean of {count} pairs with 95% interval",
-        ("dataset", "load", *(FIGURES[name].title for name in shown), "same text"),
-        2,
+        f"{second} over {', '.join(firsts)}: geometric mean of {count} pairs with 95% interval",
+        ("over", "dataset", "load", *(FIGURES[name].title for name in shown), "same text"),
+        3,
         tuple(rows),
     )
 
@@ -132,7 +132,7 @@ def _arm_note(result: Result, index: int) -> str:
     measured = result.arms[index]
     arm = measured.arm
     asked: dict[str, object] = {"max_tokens": arm.max_tokens, "temperature": arm.temperature, "seed": arm.seed}
-    asked |= {"drafter": arm.drafter, "max_draft_tokens": arm.max_draft_tokens}
+    asked |= {"drafter": arm.drafter, "max_draft_tokens": arm.max_draft_tokens, "force": arm.force or None}
     words = [f"{key} {value}" for key, value in asked.items() if value is not None]
     words += ["ignore_eos"] if arm.ignore_eos else []
     said = [f"{key} {value}" for key, value in measured.facts.items() if isinstance(value, str)]

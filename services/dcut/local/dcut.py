@@ -62,6 +62,7 @@ class _Sequence:
     remote_kind: str = ""  # whose drafts the history holds: those of this process need no decision
     asked: int = 0  # draft tokens of the newest ask, until it is answered or given up
     is_probe: bool = False
+    is_forced: bool = False
     stated: tuple[float, ...] = ()  # confidences of the draft that is being verified
     run: Run = field(default_factory=Run)
     run_kind: str = ""  # that the rounds of the run were with
@@ -122,6 +123,7 @@ class LocalDcut:
         records = [self._sequences[candidate.sequence] for candidate in candidates]
         for candidate, record in zip(candidates, records, strict=True):
             record.kind, record.is_local = candidate.kind, candidate.is_local
+            record.is_forced = candidate.is_forced
             if not candidate.is_local and record.remote_kind != candidate.kind:
                 record.remote_kind = candidate.kind
                 record.idle.reset(self._probing.first)
@@ -160,6 +162,9 @@ class LocalDcut:
         is_probe_N = np.array([record.is_probe for record in records])
         if is_probe_N.any() and kept_N.sum() + is_probe_N.sum() <= load.spare_rows:
             kept_N = np.where(is_probe_N, np.maximum(kept_N, np.minimum(lengths_N, 1)), kept_N)  # to learn from it
+        forced_N = np.where([record.is_forced for record in records], lengths_N, kept_N)
+        if forced_N.sum() <= load.spare_rows:
+            kept_N = forced_N
         self._count_kept(records, kept_N)
         for record, offer in zip(records, offers, strict=True):
             record.asked, record.is_probe, record.stated = 0, False, offer.probabilities
@@ -267,7 +272,7 @@ class LocalDcut:
         lengths = [candidate.limit for candidate in candidates]
         if self.config.mode != "exact":
             return lengths
-        remote = [row for row, candidate in enumerate(candidates) if not candidate.is_local]
+        remote = [row for row, one in enumerate(candidates) if not one.is_local and not one.is_forced]
         if remote:
             them, theirs = [candidates[row] for row in remote], [records[row] for row in remote]
             chosen = self._with_probes(them, theirs, self._planned(them, theirs, load), load)

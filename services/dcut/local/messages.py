@@ -28,6 +28,7 @@ class Candidate:
     kind: str  # of its drafter
     is_local: bool  # drafted in this process, without a wait
     limit: int  # draft tokens at most: the client's, the drafter's and the answer's bound
+    is_forced: bool = False  # ask for as many and keep all, whether it pays or not
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ class DraftfleetOptions(_Shape):
 
     drafter: str | None = None
     max_draft_tokens: int | None = None
+    force: bool = False
 
 
 class StreamOptions(_Shape):

@@ -112,6 +112,16 @@ async def test_endpoints_that_are_away_are_named() -> None:
             await ask(arm, "say")
 
 
+async def test_several_arms_in_turns(url: str) -> None:
+    """Each begins in turn, and every turn has its mirror."""
+    arms = [build_arm({"name": name, "url": url}) for name in "ABC"]
+    runs: list[str] = []
+    settings = Settings(loads=(Load(concurrency=2),), num_prompts=2, repeats=4)
+    result = await run(arms, settings, GOOD, on_run=lambda words, _: runs.append(words[0]))
+    assert "".join(runs) == "ABCCBABCAACB"
+    assert [(pairing.first, pairing.second) for pairing in result.pairings] == [("A", "C"), ("B", "C")]
+
+
 async def test_two_arms_in_one_run(url: str, doubles: HttpDoubles, tmp_path: Path) -> None:
     """HTTP against gRPC: pairs in ABBA order, warm-up outside the figures, a file that reads back."""
     settings = Settings(

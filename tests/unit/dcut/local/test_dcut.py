@@ -224,3 +224,17 @@ def test_a_snapshot_survives_the_wire() -> None:
     for data in (b"", b"\xc1", b"\x01", b"x" * (2 << 20)):
         with pytest.raises(ValueError, match="snapshot"):
             decode_snapshot(data)
+
+
+def test_what_is_forced_is_asked_and_kept_whatever_it_is_worth() -> None:
+    dcut = exact(DEAR_ROWS)
+    for sequence in range(2):
+        dcut.open(sequence, "chat", is_greedy=True)
+    for _ in range(40):
+        asked = dict(dcut.ask([Candidate(s, "mtp", False, 4, is_forced=s == 1) for s in range(2)], load(2)))
+        kept = dcut.keep([Offer(s, (0.01,) * asked.get(s, 0)) for s in range(2)], load(2))
+        assert asked[1] == kept[1] == 4
+        dcut.observe_verified([Verified(s, count, 0) for s, count in enumerate(kept) if count])
+    assert kept[0] == 0
+    dcut.ask([Candidate(1, "mtp", False, 4, is_forced=True)], load(1))
+    assert dcut.keep([Offer(1, (0.01,) * 4)], load(1, spare=2))[0] <= 2  # there is no room for more

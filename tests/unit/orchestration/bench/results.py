@@ -31,8 +31,8 @@ def result(gaps: dict[str, list[float]], num_loads: int = 1, **settings: object)
     loads = tuple(Load(concurrency=2**index) for index in range(num_loads))
     cells = {(arm, load.label): cell(arm, load, values) for load in loads for arm, values in gaps.items()}
     pairings = []
-    if len(gaps) == 2:
-        first, second = gaps
+    *others, second = gaps
+    for first in others:
         for load in loads:
             a, b = cells[first, load.label], cells[second, load.label]
             pairings.append(

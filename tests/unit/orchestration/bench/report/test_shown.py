@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestration.bench.report import page
+from orchestration.bench.report.hindsight import hindsight
 from orchestration.bench.report.page import as_html
 from orchestration.bench.report.tables import notes, number, tables
 from orchestration.bench.result import Result
@@ -24,6 +25,16 @@ def test_every_cell_has_a_row_and_every_row_all_columns() -> None:
     assert "2.00x [2.00, 2.00]" in pairings.rows[0]
     assert pairings.rows[0][-1] == "4 of 4"
     assert "accepted length" not in figures.columns  # nobody told one
+
+
+def test_the_last_of_several_arms_is_compared_with_the_best_of_the_others() -> None:
+    several = result({"plain": [0.02, 0.02], "mtp:3": [0.01, 0.01], "adaptive": [0.016, 0.016]}, num_loads=2)
+    _, pairings = tables(several)
+    assert [row[0] for row in pairings.rows] == ["plain", "plain", "mtp:3", "mtp:3"]
+    assert pairings.title.startswith("adaptive over plain, mtp:3")
+    table = hindsight(several)
+    assert [row[:3] for row in table.rows] == [("chat", "1 at once", "mtp:3"), ("chat", "2 at once", "mtp:3")]
+    assert all(row[3].startswith("0.6") for row in table.rows)
 
 
 def test_errors_have_a_table_of_their_own() -> None:
