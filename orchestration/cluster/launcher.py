@@ -46,7 +46,10 @@ def cloud_file(cloud: Cloud, config: FleetConfig) -> dict[str, Any]:
 
 
 def on_premise_file(config: FleetConfig, hosts: Hosts, software: dict[str, Any] | None = None) -> dict[str, Any]:
-    """`software` puts something else than the wheel on the hosts. Raises ValueError when hosts and topology do not fit."""
+    """`software` puts something else than the wheel on the hosts.
+
+    Raises ValueError when hosts and topology do not fit.
+    """
     hosts.check(config)
     workers = [address for name, addresses in hosts.pools.items() if name != "head" for address in addresses]
     choose = _choose_share(config, hosts)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NETWORK = "10.77.0"
+OUTSIDE_TMP = "/var/tmp"  # hosts have a /tmp of their own, and would not see folders in this machine's
 _BRIDGE = "draftfleet0"
 _START_TIMEOUT_S = 20.0
 TOOLS = ("ip", "unshare", "nsenter", "ssh", "sshd", "ssh-keygen", "rsync", "mount")
@@ -52,7 +53,7 @@ def check_tools() -> None:
 
 @contextmanager
 def hosts(names: Sequence[str], folder: Path) -> Iterator[HostNetwork]:
-    """Hosts 10.77.0.11 and up, on a bridge of this machine's. Raises NamespaceError."""
+    """Hosts 10.77.0.11 and up, on a bridge of this machine's; `folder` is not in /tmp. Raises NamespaceError."""
     check_tools()
     key = folder / "key"
     _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
@@ -96,15 +97,18 @@ exec {shutil.which("sshd", path=_path())} -D -e -f /dev/null -h /run/hostkey -o 
         env={"PATH": _path()},
     )
     log.close()
+    first = None
     try:
-        _connect(host, number, _child(process))
+        first = _child(process)
+        _connect(host, number, first)
         _await_ssh(host, process, folder / name / "sshd.log")
         yield host
     finally:
-        process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=5)
-        process.kill()
+        if first is None:
+            process.kill()
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(first, signal.SIGKILL)  # and with it all others of its namespace; unshare ends by itself
         process.wait()
 
 

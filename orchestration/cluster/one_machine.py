@@ -23,7 +23,7 @@ import yaml
 
 from orchestration.cluster.hosts import Hosts
 from orchestration.cluster.launcher import ENVIRONMENT, TOKEN, on_premise_file
-from orchestration.cluster.namespaces import HostNetwork, NamespaceError, check_tools, hosts
+from orchestration.cluster.namespaces import OUTSIDE_TMP, HostNetwork, NamespaceError, check_tools, hosts
 from orchestration.cluster.ports import DASHBOARD
 from orchestration.cluster.schema import exact_args, serve_schema
 from orchestration.cluster.serve_api import ApplicationState, ClusterError, ServeApi
@@ -189,9 +189,7 @@ def _await_dashboard(api: ServeApi) -> None:
 
 
 def _where(state: ApplicationState) -> str:
-    return ", ".join(
-        f"{deployment.name} on {replica['node_ip']}" for deployment in state.deployments for replica in deployment.replicas
-    )
+    return ", ".join(f"{d.name} on {replica['node_ip']}" for d in state.deployments for replica in d.replicas)
 
 
 def _ask(url: str) -> str:
@@ -211,7 +209,7 @@ def _ask(url: str) -> str:
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    folder = Path(tempfile.mkdtemp(prefix="df-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="draftfleet-", dir=OUTSIDE_TMP))
     try:
         run(folder)
     except (NamespaceError, ClusterError, ModelUnavailableError, httpx.HTTPError) as error:

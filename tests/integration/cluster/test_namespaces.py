@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.cluster.namespaces import Host, HostNetwork, NamespaceError, check_tools, hosts
+from orchestration.cluster.namespaces import OUTSIDE_TMP, Host, HostNetwork, NamespaceError, check_tools, hosts
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def network() -> Iterator[HostNetwork]:
         check_tools()
     except NamespaceError as error:
         pytest.skip(str(error))
-    folder = Path(tempfile.mkdtemp(prefix="df-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(dir=OUTSIDE_TMP))
     try:
         with hosts(("one", "two"), folder) as made:
             yield made

@@ -251,4 +251,5 @@ def rays_ports() -> list[int]:
 def every_port(config: FleetConfig) -> set[int]:
     own = [config.engine.ports, *(drafter.ports for drafter in config.drafters.values())]
     listening = {port for one in own for port in (one.first, one.last)}
-    return {*rays_ports(), ports.METRICS, ports.CLIENT, *listening, config.serve.http_port, config.gateway.grpc_port, 22}
+    doors = {config.serve.http_port, config.gateway.grpc_port}
+    return {*rays_ports(), ports.METRICS, ports.CLIENT, 22} | listening | doors
