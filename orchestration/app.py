@@ -80,8 +80,12 @@ def application(config: FleetConfig) -> Application:
     )
     return (
         _deployment(GatewayDeployment)
-        # Each listens on the same port of its node.
-        .options(name="Gateway", max_replicas_per_node=1, **_options(config, "gateway", place.gateway, threads=1))
+        .options(
+            name="Gateway",
+            # Each listens on the same port of its node.
+            max_replicas_per_node=1 if config.gateway.grpc_port else None,
+            **_options(config, "gateway", place.gateway, threads=1),
+        )
         .bind(_plain(config.gateway), model, dcut, router)
     )
 

@@ -183,7 +183,7 @@ class FleetConfig(BaseModel):
                     share.num_cpus,
                     share.num_gpus,
                     share.resources,
-                    is_one_a_node=name == "gateway",  # each listens on the same port
+                    is_one_a_node=name == "gateway" and self.gateway.grpc_port != 0,  # each listens there
                 )
                 for home_of, name, share in others
             ),

@@ -30,8 +30,14 @@ def has_nvidia_gpu() -> bool:
 def fit(config: FleetConfig, cores: int, has_gpu: bool) -> FleetConfig:
     """Gives the target what the user left open: all cores as threads, and a GPU where there is one.
 
-    One machine has no pools. Raises ValueError when a target and a drafter would share a GPU by mistake.
+    One machine has no pools. Raises ValueError when a target and a drafter would share a GPU by mistake, or
+    gateways a port.
     """
+    if config.gateway.grpc_port and config.placement.gateway.replicas > 1:
+        raise ValueError(
+            f"placement.gateway.replicas: {config.placement.gateway.replicas} cannot listen on one "
+            f"gateway.grpc_port ({config.gateway.grpc_port}) of one machine; it must be 1, or the port 0"
+        )
     engine, target = config.engine, config.placement.target
     on_gpu = has_gpu and engine.device != "cpu"
     if engine.threads == 0:
