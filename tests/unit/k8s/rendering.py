@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 from pydantic import BaseModel
@@ -29,6 +30,7 @@ SECRETS = (
 )
 
 Manifest = dict[str, Any]
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the pure one takes seconds for a megabyte
 
 
 @functools.cache
@@ -52,8 +54,14 @@ def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
+@functools.cache
+def _parsed(overlay: str) -> list[Manifest]:
+    return [manifest for manifest in yaml.load_all(_rendered(overlay), Loader=_LOADER) if manifest]
+
+
 def render(overlay: str) -> list[Manifest]:
-    return [manifest for manifest in yaml.safe_load_all(_rendered(overlay)) if manifest]
+    """The caller's own copy."""
+    return copy.deepcopy(_parsed(overlay))
 
 
 def of_kind(manifests: list[Manifest], kind: str) -> list[Manifest]:
@@ -78,13 +86,12 @@ def pod_specs(overlay: str) -> Iterator[tuple[str, Manifest]]:
 
 
 @functools.cache
-def ray_service_schema() -> dict[str, Any]:
-    """The CRD's schema, closed: a key that it does not know is an error, as the API server would prune it."""
+def ray_service_validator() -> jsonschema.Draft202012Validator:
+    """Of the CRD's schema, closed: a key that it does not know is an error, where the API server would prune it."""
     with gzip.open(HERE / "kuberay" / "rayservices.yaml.gz") as file:
-        crd = yaml.safe_load(file)
+        crd = yaml.load(file, Loader=_LOADER)
     (version,) = [version for version in crd["spec"]["versions"] if version["name"] == "v1"]
-    schema: dict[str, Any] = _closed(copy.deepcopy(version["schema"]["openAPIV3Schema"]))
-    return schema
+    return jsonschema.Draft202012Validator(_closed(version["schema"]["openAPIV3Schema"]))
 
 
 def _closed(node: Any) -> Any:

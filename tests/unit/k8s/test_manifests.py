@@ -15,7 +15,7 @@ from orchestration.cluster.write import OVERLAYS
 from orchestration.config import FleetConfig
 from orchestration.sources import load
 from orchestration.topology import LABEL
-from tests.unit.k8s.rendering import NAMES, of_kind, ray_service, ray_service_schema, render, unknown_keys
+from tests.unit.k8s.rendering import NAMES, of_kind, ray_service, ray_service_validator, render, unknown_keys
 
 CUSTOM = {"RayService", "PodMonitor", "ServiceMonitor"}
 KUBERNETES = ("1.30", "1.37")
@@ -45,7 +45,7 @@ def test_kubernetes_knows_every_key(overlay: str, version: str) -> None:
 
 
 def test_kuberay_knows_every_key(overlay: str) -> None:
-    jsonschema.validate(ray_service(overlay), ray_service_schema())
+    ray_service_validator().validate(ray_service(overlay))
 
 
 def test_the_schema_would_find_a_misspelt_key() -> None:
@@ -56,7 +56,7 @@ def test_the_schema_would_find_a_misspelt_key() -> None:
             node = node[part]
         node[path[-1]] = {}
         with pytest.raises(jsonschema.ValidationError, match=path[-1]):
-            jsonschema.validate(service, ray_service_schema())
+            ray_service_validator().validate(service)
 
 
 def test_rays_autoscaler_reads_the_topology(overlay: str) -> None:
