@@ -20,6 +20,25 @@ RAY_VERSION = "2.60.0"  # of the image
 _IDLE_S = 300  # a pod that holds no replica for so long goes
 
 
+_AUTOSCALER = {
+    "enableInTreeAutoscaling": True,
+    "autoscalerOptions": {
+        "version": "v2",
+        "upscalingMode": "Default",
+        "idleTimeoutSeconds": _IDLE_S,
+        "resources": {
+            "requests": {"cpu": "500m", "memory": "512Mi"},
+            "limits": {"cpu": "500m", "memory": "512Mi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+        },
+    },
+}
+
+
 def objects(config: FleetConfig, tree: Mapping[str, Any]) -> list[dict[str, Any]]:
     """`tree` is what `config` was read from. Raises ValueError for a fleet without pools."""
     if not config.topology.pools:
@@ -75,21 +94,7 @@ def _ray_cluster(config: FleetConfig) -> dict[str, Any]:
     return {
         "rayVersion": RAY_VERSION,
         "authOptions": {"mode": "token"},
-        "enableInTreeAutoscaling": True,
-        "autoscalerOptions": {
-            "version": "v2",
-            "upscalingMode": "Default",
-            "idleTimeoutSeconds": _IDLE_S,
-            "resources": {
-                "requests": {"cpu": "500m", "memory": "512Mi"},
-                "limits": {"cpu": "500m", "memory": "512Mi"},
-            },
-            "securityContext": {
-                "allowPrivilegeEscalation": False,
-                "capabilities": {"drop": ["ALL"]},
-                "runAsNonRoot": True,
-            },
-        },
+        **(_AUTOSCALER if any(count.max > count.min for count in counts.values()) else {}),
         "headGroupSpec": {
             "rayStartParams": {
                 # Replicas on the head would go with it; where there are gateways, nothing has to run here.

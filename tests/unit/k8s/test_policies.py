@@ -142,6 +142,17 @@ def test_upgrades_bring_the_new_before_the_old_goes(overlay: str) -> None:
     assert ray_service(overlay)["spec"]["upgradeStrategy"] == {"type": "NewCluster"}
 
 
+def test_the_autoscaler_is_there_where_something_grows(overlay: str) -> None:
+    cluster = ray_service(overlay)["spec"]["rayClusterConfig"]
+    grows = any(count.max > count.min for count in fleet(overlay).node_counts().values())
+    assert cluster.get("enableInTreeAutoscaling", False) == grows == (overlay != "single-node-cpu")
+    if grows:
+        options = cluster["autoscalerOptions"]
+        assert options["version"] == "v2"
+        assert options["resources"]["limits"].keys() == {"cpu", "memory"}
+        assert options["securityContext"]["allowPrivilegeEscalation"] is False
+
+
 def test_ray_of_pods_and_of_the_client_are_one_version(overlay: str) -> None:
     import importlib.metadata
 
