@@ -19,11 +19,13 @@ from pydantic import ValidationError
 from orchestration.cluster.hosts import Hosts
 from orchestration.cluster.kubernetes import objects
 from orchestration.cluster.launcher import cloud_file, on_premise_file
+from orchestration.cluster.machines import Cloud
 from orchestration.sources import load
 
 HERE = Path(__file__).parent
 OVERLAYS = HERE.parent.parent / "k8s" / "overlays"
-KINDS = ("aws", "gcp", "on-premise", "kubernetes")
+CLOUDS: dict[str, Cloud] = {"aws": "aws", "gcp": "gcp"}
+KINDS = (*CLOUDS, "on-premise", "kubernetes")
 
 
 def text(kind: str, fleet: Path, hosts: Path | None = None) -> str:
@@ -38,15 +40,15 @@ def text(kind: str, fleet: Path, hosts: Path | None = None) -> str:
             raise ValueError("--hosts: a file that names the hosts is needed")
         named = Hosts.model_validate(yaml.safe_load(hosts.read_text(encoding="utf-8")))
         return source + _dump(on_premise_file(config, named))
-    if kind == "aws" or kind == "gcp":
-        return source + _dump(cloud_file(kind, config))
+    if (cloud := CLOUDS.get(kind)) is not None:
+        return source + _dump(cloud_file(cloud, config))
     raise ValueError(f"{kind!r} is not known; it must be one of {', '.join(KINDS)}")
 
 
 def shipped() -> Iterator[tuple[Path, str]]:
     """Every file that is shipped, and what belongs into it."""
     fleets = HERE / "fleets"
-    for cloud in ("aws", "gcp"):
+    for cloud in CLOUDS:
         yield HERE / f"{cloud}.yaml", text(cloud, fleets / "cloud.yaml")
     yield HERE / "on_premise.yaml", text("on-premise", fleets / "on_premise.yaml", fleets / "on_premise.hosts.yaml")
     for fleet in sorted(OVERLAYS.glob("*/fleet.yaml")):

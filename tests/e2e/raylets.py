@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,8 +62,9 @@ def raylets(head: FakeNode, *others: FakeNode) -> Iterator[Raylets]:
             head, environment, "--head", f"--port={gcs}", f"--dashboard-port={dashboard}", "--dashboard-host=127.0.0.1",
             f"--ray-client-server-port={client}", f"--temp-dir={folder}", "--object-store-memory=200000000",
         )  # fmt: skip
-        for node in others:
-            _start(node, environment, f"--address={address}", "--object-store-memory=100000000")
+        join = (f"--address={address}", "--object-store-memory=100000000")
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda node: _start(node, environment, *join), others))
         yield Raylets(address, f"http://127.0.0.1:{dashboard}", token_file, environment)
     finally:
         _end(mark)
@@ -90,9 +92,5 @@ def _end(mark: str) -> None:
                 ours.append(process)
     for process in ours:
         with suppress(psutil.NoSuchProcess):
-            process.terminate()
-    _, alive = psutil.wait_procs(ours, timeout=10)
-    for process in alive:
-        with suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(alive, timeout=10)
+    psutil.wait_procs(ours, timeout=10)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 import yaml
@@ -20,23 +22,35 @@ from orchestration.config import FleetConfig
 from orchestration.ports import free_ports
 from orchestration.sources import load
 from orchestration.topology import LABEL
+from protos import drafting_pb2
+from protos.drafting_pb2_grpc import DraftingStub
+from services.router.lease_client import PROTOCOL
 from tests.e2e.raylets import FakeNode, Raylets, raylets
 from tests.engines import make_tiny_model
 
+GROWTH_TIMEOUT_S = 90.0
 FLEET: dict[str, Any] = {
     "topology": {
         "pools": {
             "head": {"cpus": 2, "memory_gib": 2},
             "target": {"cpus": 2, "memory_gib": 2, "gpus": 2, "gpu_type": "L4"},
-            "lookup": {"cpus": 2, "memory_gib": 2, "gpus": 1, "gpu_type": "L4"},
+            "lookup": {"cpus": 2, "memory_gib": 2, "gpus": 2, "gpu_type": "L4"},
         }
     },
     "placement": {"target": {"replicas": 2, "num_cpus": 0.5, "num_gpus": 1}},
     "drafters": {
-        "lookup": {"replicas": 2, "num_cpus": 0.5, "num_gpus": 1, "ports": {"first": 41200}},
+        "lookup": {
+            "replicas": 1,
+            "max_replicas": 2,
+            "num_cpus": 0.5,
+            "num_gpus": 1,
+            "ports": {"first": 41200},
+            "sessions": {"max_sessions": 4, "lease_ttl_s": 600},
+        },
         "mtp": {"replicas": 0},
         "dfly": {"replicas": 0},
     },
+    "autoscaling": {"upscale_delay_s": 1, "look_back_s": 1},
     "engine": {"kv_memory_mb": 32, "max_step_rows": 64, "threads": 1, "dcut": {"profile": False}},
 }
 
@@ -68,7 +82,7 @@ def nodes_of(config: FleetConfig) -> list[FakeNode]:
 @pytest.fixture(scope="module")
 def cluster(fleet: tuple[Path, FleetConfig]) -> Iterator[Raylets]:
     head, *others = nodes_of(fleet[1])
-    assert len(others) == 3
+    assert len(others) == 2
     with raylets(head, *others) as running:
         result = command(running, "deploy", "-c", str(fleet[0]), "--timeout", "200")
         assert result.startswith("healthy after "), result
@@ -82,24 +96,43 @@ def command(cluster: Raylets, *arguments: str) -> str:
     return result.stdout
 
 
+def test_a_drafter_pool_grows_when_its_places_are_taken(cluster: Raylets, fleet: tuple[Path, FleetConfig]) -> None:
+    (drafter,) = drafters(fleet[1])
+    with grpc.insecure_channel(drafter, options=(("grpc.enable_http_proxy", 0),)) as channel:
+        DraftingStub(channel).Reserve(drafting_pb2.ReserveRequest(protocol=PROTOCOL, request_id="r", sequences=4))
+    deadline = time.monotonic() + GROWTH_TIMEOUT_S
+    while len(found := drafters(fleet[1])) < 2:
+        assert time.monotonic() < deadline, "the pool did not grow"
+        time.sleep(0.2)
+    assert {int(address.rpartition(":")[2]) for address in found} <= set(range(41200, 41232))
+
+
+def drafters(config: FleetConfig) -> list[str]:
+    """Addresses of those that report."""
+    reply = httpx.get(f"http://127.0.0.1:{config.serve.http_port}/status", trust_env=False, timeout=30)
+    return [member["address"] for member in reply.json()["members"] if member["role"] == "drafter"]
+
+
 def test_every_pool_has_its_nodes_and_every_gpu_one_replica(cluster: Raylets) -> None:
     state = json.loads(command(cluster, "status", "--json"))
-    pools: dict[str, Counter[str]] = {}
+    replicas = [
+        (deployment["name"], replica) for deployment in state["deployments"] for replica in deployment["replicas"]
+    ]
+    pools: dict[str, Counter[str]] = defaultdict(Counter)
     gpus: set[tuple[str, str]] = set()
-    for deployment in state["deployments"]:
-        found = placed(cluster, deployment["replicas"])
-        pools[deployment["name"]] = Counter(replica["labels"][LABEL] for replica in found)
-        for replica in found:
-            assert len(replica["gpus"]) == (deployment["name"] in ("Target", "Drafter-lookup"))
-            gpus |= {(replica["node"], gpu) for gpu in replica["gpus"]}
-    assert pools == {
-        "Dcut": {"head": 1},
-        "Gateway": {"head": 1},
-        "Router": {"head": 1},
-        "Target": {"target": 2},
-        "Drafter-lookup": {"lookup": 2},
+    for (name, _), found in zip(replicas, placed(cluster, [replica for _, replica in replicas]), strict=True):
+        pools[name][found["labels"][LABEL]] += 1
+        assert len(found["gpus"]) == (name in ("Target", "Drafter-lookup"))
+        gpus |= {(found["node"], gpu) for gpu in found["gpus"]}
+    assert {name: set(where) for name, where in pools.items()} == {
+        "Dcut": {"head"},
+        "Gateway": {"head"},
+        "Router": {"head"},
+        "Target": {"target"},
+        "Drafter-lookup": {"lookup"},
     }
-    assert len(gpus) == 4, "a GPU was given away twice"
+    assert pools["Target"]["target"] == 2
+    assert len(gpus) == 2 + pools["Drafter-lookup"]["lookup"], "a GPU was given away twice"
 
 
 def placed(cluster: Raylets, replicas: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -121,16 +154,12 @@ def test_it_answers_and_drafts(cluster: Raylets, fleet: tuple[Path, FleetConfig]
             assert reply.status_code == 200, reply.text
             texts.append(reply.json()["choices"][0]["text"])
         assert texts[0] == texts[1]
-        members = client.get(f"{url}/status").json()["members"]
-    ports = {int(member["address"].rpartition(":")[2]) for member in members if member["role"] == "drafter"}
-    assert len(ports) == 2
-    assert ports <= set(range(41200, 41232))
 
 
 def test_status_from_outside(cluster: Raylets) -> None:
     shown = command(cluster, "status")
     assert "application RUNNING" in shown
-    assert "Drafter-lookup  HEALTHY  2/2" in " ".join(shown.split("\n"))
+    assert "Target          HEALTHY  2/2" in shown
 
 
 def test_a_stranger_is_not_let_in(cluster: Raylets) -> None:
