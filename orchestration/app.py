@@ -83,7 +83,7 @@ def application(config: FleetConfig) -> Application:
         .options(
             name="Gateway",
             # Each listens on the same port of its node.
-            max_replicas_per_node=1 if config.gateway.grpc_port else None,
+            **({"max_replicas_per_node": 1} if config.gateway.grpc_port else {}),
             **_options(config, "gateway", place.gateway, threads=1),
         )
         .bind(_plain(config.gateway), model, dcut, router)
