@@ -103,6 +103,7 @@ def _ray_cluster(config: FleetConfig) -> dict[str, Any]:
                 **_start_params({**ports.HEAD, **ports.EVERY_NODE}),
             },
             "labels": config.topology.node_labels("head"),
+            **({"resources": _group_resources(config, "head")} if config.topology.pools["head"].resources else {}),
             "template": _template(config, "head"),
         },
         "workerGroupSpecs": [
