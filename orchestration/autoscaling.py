@@ -1,4 +1,5 @@
-"""How many replicas a deployment should have, from the places that are taken in those it has.
+"""How many replicas a deployment should have, from the places that are taken in those it has and from what the fleet
+wants.
 
 Serve ships this module to its controller by value: it imports nothing of the project.
 """
@@ -12,7 +13,8 @@ from typing import Any
 
 class ByOccupancy:
     """A policy of Serve's autoscaling. Replicas record `places_taken` and `places`; `occupancy` is the share of
-    them to aim at. Delays and bounds are Serve's."""
+    them to aim at. Drafters also record `wanted`: what the D-cut actor finds the work to call for. Delays and bounds
+    are Serve's."""
 
     def __init__(self, occupancy: float) -> None:
         self._occupancy = occupancy
@@ -22,10 +24,13 @@ class ByOccupancy:
 
 
 def wanted_replicas(metrics: Mapping[str, Mapping[Any, float]], num_now: int, occupancy: float) -> int:
-    """Replicas that would have `occupancy` of their places taken; as many as now where nothing is known."""
+    """Replicas that would have `occupancy` of their places taken, or more where the fleet wants more; as many as now
+    where nothing is known."""
     taken, places = metrics.get("places_taken", {}), metrics.get("places", {})
     known = taken.keys() & places.keys()
     a_replica = max((places[replica] for replica in known), default=0.0)
     if a_replica <= 0.0:
         return num_now
-    return max(1, math.ceil(sum(taken[replica] for replica in known) / (occupancy * a_replica) - 1e-9))
+    by_places = sum(taken[replica] for replica in known) / (occupancy * a_replica)
+    wanted = max(metrics.get("wanted", {}).values(), default=0.0)
+    return max(1, math.ceil(max(by_places, wanted) - 1e-9))

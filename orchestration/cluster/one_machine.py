@@ -116,7 +116,7 @@ def cluster(config: FleetConfig, folder: Path) -> Iterator[Cluster]:
     token_file.write_text(token)
     with hosts(POOLS, folder) as network:
         named = Hosts(
-            pools={name: (host.address,) for name, host in zip(POOLS, network.hosts, strict=True)}
+            pools={name: (host.address,) for name, host in zip(POOLS, network.hosts, strict=True)},
             ssh_user="root",
             ssh_private_key=str(network.private_key),
         )

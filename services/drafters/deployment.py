@@ -49,11 +49,13 @@ class DrafterDeployment:
         await self._link.start()  # only now has it an address to report
 
     def record_autoscaling_stats(self) -> dict[str, int]:
-        """Places that are open or reserved here, and all there are."""
+        """Places that are open or reserved here, all there are, and the replicas that the fleet wants of the kind."""
         server = self._server
+        kinds = self._link.budget.kinds if self._link.is_fresh else ()
         return {
             "places_taken": server.num_sessions + server.num_reserved,
             "places": self._config.sessions.max_sessions,
+            "wanted": next((kind.wanted for kind in kinds if kind.kind == self._config.kind), 0),
         }
 
     def check_health(self) -> None:

@@ -24,6 +24,12 @@ def test_places_taken_decide(taken: list[int], wanted: int) -> None:
     assert wanted_replicas(metrics, len(taken), occupancy=0.7) == wanted
 
 
+def test_the_fleet_may_want_more() -> None:
+    metrics = {"places_taken": {"a": 1.0, "b": 0.0}, "places": {"a": 10.0, "b": 10.0}, "wanted": {"a": 3.0, "b": 2.5}}
+    assert wanted_replicas(metrics, 2, 0.7) == 3
+    assert wanted_replicas({**metrics, "wanted": {"a": 0.0}}, 2, 0.7) == 1
+
+
 def test_nothing_known_changes_nothing() -> None:
     assert wanted_replicas({}, 3, 0.7) == 3
     assert wanted_replicas({"places_taken": {"r": 5.0}}, 3, 0.7) == 3
