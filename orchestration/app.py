@@ -13,8 +13,9 @@ from typing import Any
 from pydantic import BaseModel
 from ray.serve import Application, Deployment
 
-from orchestration.config import FleetConfig, Placement, ServeConfig
+from orchestration.config import AutoscalingConfig, FleetConfig, Placement, ScaledPlacement, pool_of
 from orchestration.sources import load, parse_flag
+from orchestration.topology import PoolName
 from services.dcut.deployment import DcutActor
 from services.drafters.config import DrafterConfig
 from services.drafters.deployment import DrafterDeployment
@@ -26,8 +27,6 @@ from services.router.deployment import RouterDeployment
 from services.target.deployment import TargetDeployment
 
 _log = logging.getLogger(__name__)
-
-NAME = "draftfleet"
 
 # Load reports alone would fill an access log with a line for each replica, four times a second.
 _LOGGING = {"enable_access_log": False}
@@ -56,30 +55,37 @@ def application(config: FleetConfig) -> Application:
         .options(
             name="Dcut",
             logging_config=_LOGGING,
-            ray_actor_options=_actor_options(place.dcut_num_cpus, 0.0, {}, threads=1),
+            ray_actor_options=_actor_options(
+                Placement(num_cpus=place.dcut_num_cpus), config.topology.selector("gateway"), threads=1
+            ),
         )
         .bind(_plain(config.dcut))
     )
     threads = config.engine.threads or max(1, int(place.target.num_cpus))
     target = (
         _deployment(TargetDeployment)
-        .options(name="Target", **_options(config.serve, place.target, threads))
+        .options(name="Target", **_options(config, "target", place.target, threads))
         .bind(_plain(config.engine), model, dcut)
     )
     drafters = [
         _deployment(DrafterDeployment)
-        .options(name=f"Drafter-{kind}", **_options(config.serve, _placement(pool), pool.threads))
+        .options(name=f"Drafter-{kind}", **_options(config, pool_of(kind), _placement(pool), pool.threads))
         .bind(_plain(pool), model, dcut)
         for kind, pool in startable_pools(config).items()
     ]
     router = (
         _deployment(RouterDeployment)
-        .options(name="Router", **_options(config.serve, place.router, threads=1))
+        .options(name="Router", **_options(config, "gateway", place.router, threads=1))
         .bind(_plain(config.router), dcut, target, *drafters)
     )
     return (
         _deployment(GatewayDeployment)
-        .options(name="Gateway", **_options(config.serve, place.gateway, threads=1))
+        .options(
+            name="Gateway",
+            # Each listens on the same port of its node.
+            **({"max_replicas_per_node": 1} if config.gateway.grpc_port else {}),
+            **_options(config, "gateway", place.gateway, threads=1),
+        )
         .bind(_plain(config.gateway), model, dcut, router)
     )
 
@@ -100,8 +106,14 @@ def startable_pools(config: FleetConfig, weights_root: Path = WEIGHTS_ROOT) -> d
     return pools
 
 
-def _placement(pool: DrafterConfig) -> Placement:
-    return Placement(replicas=pool.replicas, num_cpus=pool.num_cpus, num_gpus=pool.num_gpus, resources=pool.resources)
+def _placement(pool: DrafterConfig) -> ScaledPlacement:
+    return ScaledPlacement(
+        replicas=pool.replicas,
+        max_replicas=pool.max_replicas,
+        num_cpus=pool.num_cpus,
+        num_gpus=pool.num_gpus,
+        resources=pool.resources,
+    )
 
 
 def _deployment(decorated: object) -> Deployment:
@@ -114,26 +126,49 @@ def _plain(config: BaseModel) -> dict[str, Any]:
     return config.model_dump(mode="json")
 
 
-def _options(serve: ServeConfig, place: Placement, threads: int) -> dict[str, Any]:
+def _options(config: FleetConfig, home_of: PoolName, place: Placement, threads: int) -> dict[str, Any]:
+    serve = config.serve
     return {
-        "num_replicas": place.replicas,
+        **_replicas(config.autoscaling, place),
         "max_ongoing_requests": place.max_ongoing_requests,
         "health_check_period_s": serve.health_check_period_s,
         "health_check_timeout_s": serve.health_check_timeout_s,
         "graceful_shutdown_timeout_s": serve.drain_s,
         "graceful_shutdown_wait_loop_s": 0.2,
         "logging_config": _LOGGING,
-        "ray_actor_options": _actor_options(place.num_cpus, place.num_gpus, place.resources, threads),
+        "ray_actor_options": _actor_options(place, config.topology.selector(home_of), threads),
     }
 
 
-def _actor_options(num_cpus: float, num_gpus: float, resources: Mapping[str, float], threads: int) -> dict[str, Any]:
+def _replicas(autoscaling: AutoscalingConfig, place: Placement) -> dict[str, Any]:
+    if not isinstance(place, ScaledPlacement) or place.max_replicas in (None, place.replicas):
+        return {"num_replicas": place.replicas}
+    return {
+        "autoscaling_config": {
+            "min_replicas": place.replicas,
+            "initial_replicas": place.replicas,
+            "max_replicas": place.max_replicas,
+            "upscale_delay_s": autoscaling.upscale_delay_s,
+            "downscale_delay_s": autoscaling.downscale_delay_s,
+            # Rounds do not pass through Serve, so that its own count of requests says nothing.
+            "metrics_interval_s": 1.0,
+            "look_back_period_s": autoscaling.look_back_s,
+            "policy": {
+                "policy_function": "orchestration.autoscaling:ByOccupancy",
+                "policy_kwargs": {"occupancy": autoscaling.occupancy},
+            },
+        }
+    }
+
+
+def _actor_options(place: Placement, selector: Mapping[str, str], threads: int) -> dict[str, Any]:
     # Threads of several processes on the same cores spin against each other: so each replica's are counted out,
     # and those that wait soon sleep (here a step beside a busy core took 65 ms so, 500 ms by default).
     return {
-        "num_cpus": num_cpus,
-        "num_gpus": num_gpus,
-        "resources": dict(resources),
+        "num_cpus": place.num_cpus,
+        "num_gpus": place.num_gpus,
+        "resources": dict(place.resources),
+        "label_selector": dict(selector),
         "runtime_env": {
             "env_vars": {
                 "OMP_NUM_THREADS": str(threads),

@@ -16,6 +16,7 @@ from services.drafters.registry import Target, kind_of
 from services.drafters.server import DrafterServer
 from services.models.cache import cache_root
 from services.models.source import resolve
+from services.rpc.ports import PortRange
 
 PAYLOAD_HIDDEN = 4096
 
@@ -40,7 +41,7 @@ class PayloadDrafter:
 
 async def serve(config: DrafterConfig, drafter: Drafter, host: str, port: int) -> None:
     server = DrafterServer(config, drafter, "drafter-process")
-    print(await server.start(host, port), flush=True)
+    print(await server.start(host, PortRange(first=port, count=1)), flush=True)
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)

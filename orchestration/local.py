@@ -20,7 +20,8 @@ import psutil
 import ray
 from ray import serve
 
-from orchestration.app import NAME, application
+from orchestration.app import application
+from orchestration.cluster.schema import NAME
 from orchestration.config import FleetConfig
 from orchestration.machine import num_cores, wanted
 from orchestration.ports import check_ports_free

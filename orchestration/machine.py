@@ -9,8 +9,8 @@ import shutil
 from collections import Counter
 from dataclasses import dataclass
 
-from orchestration.config import FleetConfig, Placement
-from services.drafters.config import DrafterConfig
+from orchestration.config import FleetConfig
+from orchestration.topology import Topology
 
 
 def num_cores() -> int:
@@ -28,7 +28,16 @@ def has_nvidia_gpu() -> bool:
 
 
 def fit(config: FleetConfig, cores: int, has_gpu: bool) -> FleetConfig:
-    """Gives the target what the user left open: all cores as threads, and a GPU where there is one."""
+    """Gives the target what the user left open: all cores as threads, and a GPU where there is one.
+
+    One machine has no pools. Raises ValueError when a target and a drafter would share a GPU by mistake, or
+    gateways a port.
+    """
+    if config.gateway.grpc_port and config.placement.gateway.replicas > 1:
+        raise ValueError(
+            f"placement.gateway.replicas: {config.placement.gateway.replicas} cannot listen on one "
+            f"gateway.grpc_port ({config.gateway.grpc_port}) of one machine; it must be 1, or the port 0"
+        )
     engine, target = config.engine, config.placement.target
     on_gpu = has_gpu and engine.device != "cpu"
     if engine.threads == 0:
@@ -36,7 +45,10 @@ def fit(config: FleetConfig, cores: int, has_gpu: bool) -> FleetConfig:
     if on_gpu and target.num_gpus == 0:
         target = target.model_copy(update={"num_gpus": 1.0 / target.replicas})
     placement = config.placement.model_copy(update={"target": target})
-    return config.model_copy(update={"engine": engine, "placement": placement})
+    topology = Topology(share_gpus=config.topology.share_gpus)
+    fitted = config.model_copy(update={"engine": engine, "placement": placement, "topology": topology})
+    fitted.check_placement()
+    return fitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +61,8 @@ class Wanted:
 
 def wanted(config: FleetConfig) -> Wanted:
     """One machine has to hold everything, so it offers what is asked: these are shares, not cores."""
-    place = config.placement
-    pools: list[Placement | DrafterConfig] = [place.target, place.gateway, place.router, *config.drafters.values()]
-    cpus = place.dcut_num_cpus + sum(pool.replicas * pool.num_cpus for pool in pools)
+    demands = config.demands()
     resources: Counter[str] = Counter()
-    for pool in pools:
-        resources.update({name: pool.replicas * amount for name, amount in pool.resources.items()})
-    return Wanted(math.ceil(cpus), dict(resources))
+    for demand in demands:
+        resources.update({name: demand.max_replicas * amount for name, amount in demand.resources.items()})
+    return Wanted(math.ceil(sum(demand.max_replicas * demand.num_cpus for demand in demands)), dict(resources))

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from orchestration.cli.failure import Failure
+from services.models.digest import check_digest
 from services.models.errors import ModelUnavailableError
 from services.models.progress import Progress as ModelProgress
 from services.models.source import ModelFolder, resolve
@@ -25,8 +26,8 @@ _STAGES = {
 }
 
 
-def fetch_model(target: str, cache_dir: Path | None) -> ModelFolder:
-    """`resolve` with a progress bar on stderr. Raises Failure."""
+def fetch_model(target: str, cache_dir: Path | None, sha256: str | None = None) -> ModelFolder:
+    """`resolve` with a progress bar on stderr, and a check of the content. Raises Failure."""
     bars = Progress(
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
         DownloadColumn(), TimeElapsedColumn(), console=err, transient=True,
@@ -44,7 +45,10 @@ def fetch_model(target: str, cache_dir: Path | None) -> ModelFolder:
 
     try:
         with bars:
-            return resolve(target, cache_dir, show)
+            folder = resolve(target, cache_dir, show)
+        if sha256 is not None:
+            check_digest(folder.path, sha256)
+        return folder
     except (ModelUnavailableError, ValueError) as error:
         raise Failure(str(error)) from error
 

@@ -15,6 +15,7 @@ from orchestration.cli import (
     config,
     costs,
     demo,
+    deploy,
     doctor,
     generate,
     models,
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 for command in (
     serve.serve,
+    deploy.deploy,
     demo.demo,
     generate.generate,
     chat.chat,

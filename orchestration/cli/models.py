@@ -18,10 +18,22 @@ CacheDir = Annotated[Path | None, typer.Option("--cache-dir", help="Instead of ~
 
 
 @app.command()
-def fetch(target: TargetArgument = "default", cache_dir: CacheDir = None) -> None:
+def fetch(
+    target: TargetArgument = "default",
+    cache_dir: CacheDir = None,
+    sha256: Annotated[str | None, typer.Option("--sha256", help="Fail unless `models digest` tells this.")] = None,
+) -> None:
     """Download and convert a model, so that `serve` finds it ready."""
-    folder = fetch_model(target, cache_dir)
+    folder = fetch_model(target, cache_dir, sha256)
     out.print(f"{folder.name}: {folder.path}")
+
+
+@app.command()
+def digest(target: TargetArgument = "default", cache_dir: CacheDir = None) -> None:
+    """The digest of a model's folder, for the setting model.sha256; fetches the model when it is not here."""
+    from services.models.digest import folder_digest
+
+    out.print(folder_digest(fetch_model(target, cache_dir).path))
 
 
 @app.command("list")

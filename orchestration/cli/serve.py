@@ -40,7 +40,7 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     # Before the replicas, so that one progress bar shows it and they find it ready.
-    fetch_model(loaded.model.target, loaded.model.cache_dir)
+    fetch_model(loaded.model.target, loaded.model.cache_dir, loaded.model.sha256)
 
     from orchestration.local import LocalFleet, StartupError
     from orchestration.machine import fit, has_nvidia_gpu, num_cores
@@ -50,7 +50,7 @@ def serve(
         with steps("starting") as step:
             fleet = LocalFleet(fit(loaded, num_cores(), has_nvidia_gpu()), on_step=step)
             fleet.start()
-    except StartupError as error:
+    except (StartupError, ValueError) as error:
         raise Failure(str(error)) from error
     has_died = False
     try:

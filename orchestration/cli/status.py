@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from orchestration.cli.cluster import TokenFile, show_deployments
 from orchestration.cli.console import out
 from orchestration.cli.costs import describe
 from orchestration.cli.failure import Failure
@@ -18,8 +19,15 @@ _TIMEOUT_S = 10.0
 def status(
     url: Annotated[str, typer.Option("--url", help="Address of the HTTP API.")] = "http://127.0.0.1:8000",
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    dashboard: Annotated[
+        str | None, typer.Option("--dashboard", help="Instead ask a cluster by the address of its Ray dashboard.")
+    ] = None,
+    token_file: TokenFile = None,
 ) -> None:
     """What a running service consists of and how busy it is."""
+    if dashboard is not None:
+        show_deployments(dashboard, token_file, as_json)
+        return
     found = fetch_status(url)
     if as_json:
         print(json.dumps(found, indent=2))

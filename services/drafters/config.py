@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from services.drafters.lookup.config import LookupConfig
 from services.drafters.neural.settings import NeuralSettings
 from services.requests.speculation import MAX_DRAFT_TOKENS
+from services.rpc.ports import ANY_PORT, PortRange
 
 
 class SessionLimits(BaseModel):
@@ -65,7 +66,10 @@ class DrafterConfig(BaseModel):
     kind: str = Field(
         default="lookup", min_length=1, max_length=32, description="A kind of services/drafters/registry.py."
     )
-    replicas: int = Field(default=1, ge=0, le=1024, description="Replicas to start with.")
+    replicas: int = Field(default=1, ge=0, le=1024, description="Replicas to run, at least; 0: none, ever.")
+    max_replicas: int | None = Field(
+        default=None, ge=1, le=1024, description="Most replicas under load; absent: always as many as `replicas`."
+    )
     num_cpus: float = Field(default=0.25, ge=0, le=256, description="CPUs that Ray sets aside for a replica.")
     num_gpus: float = Field(default=0.0, ge=0, le=8, description="GPUs that Ray sets aside for a replica.")
     resources: dict[str, float] = Field(default_factory=dict, description="Custom Ray resources of a replica.")
@@ -84,6 +88,7 @@ class DrafterConfig(BaseModel):
         default=5.0, ge=0, le=600, description="How long a stopping replica goes on serving open sequences."
     )
     sessions: SessionLimits = Field(default=SessionLimits(), description="Session bounds.")
+    ports: PortRange = Field(default=ANY_PORT, description="Where routers and targets reach a replica.")
     wire: WireLimits = Field(default=WireLimits(), description="Message bounds.")
     lookup: LookupConfig = Field(default=LookupConfig(), description="Settings of the kind lookup.")
     neural: NeuralSettings = Field(default=NeuralSettings(), description="Settings of the kinds mtp and dfly.")

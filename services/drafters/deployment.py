@@ -43,10 +43,20 @@ class DrafterDeployment:
             target = Target(folder.path, folder.name, cache_root(source.cache_dir))
         drafter = await asyncio.to_thread(kind.build, self._config, target)
         self._server = DrafterServer(self._config, drafter, self._replica)
-        await self._server.start(ray.util.get_node_ip_address())
+        await self._server.start(ray.util.get_node_ip_address(), self._config.ports)
         self._reported = time.monotonic(), 0.0  # when the newest report was made, and the time worked until then
         self._link = FleetLink(exchange_with(dcut), self._report, self._config.report_period_s)
         await self._link.start()  # only now has it an address to report
+
+    def record_autoscaling_stats(self) -> dict[str, int]:
+        """Places that are open or reserved here, all there are, and the replicas that the fleet wants of the kind."""
+        server = self._server
+        kinds = self._link.budget.kinds if self._link.is_fresh else ()
+        return {
+            "places_taken": server.num_sessions + server.num_reserved,
+            "places": self._config.sessions.max_sessions,
+            "wanted": next((kind.wanted for kind in kinds if kind.kind == self._config.kind), 0),
+        }
 
     def check_health(self) -> None:
         """Raises RuntimeError when Serve should replace this replica."""

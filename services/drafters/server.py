@@ -21,6 +21,7 @@ from services.drafters.rounds import Batch, Drafted
 from services.drafters.sessions import SessionTable, TableFull
 from services.drafters.streams import Context, TargetStream
 from services.drafters.validation import MAX_PLACES, agree_protocol
+from services.rpc.ports import ANY_PORT, PortRange, bind
 
 _log = logging.getLogger(__name__)
 SERVICE = pb.DESCRIPTOR.services_by_name["Drafting"].full_name
@@ -70,8 +71,8 @@ class DrafterServer:
         """Input that waits for the next batch."""
         return self._intake.pending.num_bytes
 
-    async def start(self, host: str, port: int = 0) -> str:
-        """Binds and serves; returns host:port as targets dial it. Raises RuntimeError when it cannot bind."""
+    async def start(self, host: str, ports: PortRange = ANY_PORT) -> str:
+        """Binds and serves; returns host:port as targets dial it. Raises OSError when it cannot bind."""
         limit = self._config.wire.max_message_bytes
         server = grpc.aio.server(
             options=(
@@ -93,7 +94,7 @@ class DrafterServer:
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        bound = server.add_insecure_port(f"{host}:{port}")
+        bound = bind(server, host, ports)
         self._batcher.start()
         await server.start()
         for service in ("", SERVICE):

@@ -24,6 +24,12 @@ class ModelConfig(BaseModel):
         max_length=256,
         description="The name that clients ask for; taken from the model when absent. 'default' always works too.",
     )
+    sha256: str | None = Field(
+        default=None,
+        pattern=r"^[0-9a-fA-F]{64}$",
+        description="Digest that `draftfleet models digest` tells of the model's folder; checked when it is fetched "
+        "ahead: by `draftfleet serve`, by `draftfleet models fetch`, and before a pod starts. None: not checked.",
+    )
     cache_dir: Path | None = Field(
         default=None,
         description="Where fetched and converted models are kept; ~/.cache/draftfleet when absent.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.dcut.local.config import LocalDcutConfig
+from services.rpc.ports import ANY_PORT, PortRange
 from services.target.drafting.config import DraftingConfig
 from services.target.model.precision import Precision
 
@@ -33,6 +34,7 @@ class EngineConfig(BaseModel):
         default_factory=LocalDcutConfig, description="which drafts are worth asking for and verifying"
     )
     drafting: DraftingConfig = Field(default_factory=DraftingConfig, description="dealings with drafters")
+    ports: PortRange = Field(ANY_PORT, description="where gateways reach the replica")
     report_period_s: float = Field(0.25, gt=0, le=10, description="how often the replica reports its load")
     lease_s: float = Field(2.0, gt=0, le=60, description="a replica that is silent for longer has left the fleet")
     drain_s: float = Field(5.0, ge=0, le=600, description="time that running requests get at shutdown")

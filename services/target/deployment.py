@@ -44,8 +44,13 @@ class TargetDeployment:
             self._link.members,
             GuideBook(self._link),
         )
-        await self._server.start(ray.util.get_node_ip_address())
+        await self._server.start(ray.util.get_node_ip_address(), settings.ports)
         await self._link.start()  # only now has it an address to report
+
+    def record_autoscaling_stats(self) -> dict[str, int]:
+        """Sequences that run or wait here, and how many can run together."""
+        load = self._server.engine.load
+        return {"places_taken": load.num_running + load.num_waiting, "places": self._settings.max_sequences}
 
     def check_health(self) -> None:
         """Raises RuntimeError when Serve should replace this replica."""

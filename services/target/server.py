@@ -16,6 +16,7 @@ from protos.target_pb2_grpc import add_TargetServicer_to_server
 from services.dcut.local.guide import NO_GUIDE, Guide
 from services.dcut.messages import Member
 from services.models.tokenizer import eos_ids, load_tokenizer
+from services.rpc.ports import ANY_PORT, PortRange, bind
 from services.target.config import EngineConfig
 from services.target.drafting.desk import Desk
 from services.target.engine import Engine
@@ -70,14 +71,14 @@ class TargetServer:
         engine = Engine(target, tokenizer, config, desk, table, guide)
         return cls(engine, desk, model_name, fingerprint(target, folder))
 
-    async def start(self, host: str, port: int = 0) -> str:
-        """Binds and serves; returns host:port. Raises RuntimeError when it cannot bind."""
+    async def start(self, host: str, ports: PortRange = ANY_PORT) -> str:
+        """Binds and serves; returns host:port. Raises OSError when it cannot bind."""
         server = grpc.aio.server(
             options=(("grpc.max_receive_message_length", _MAX_REQUEST_BYTES), ("grpc.so_reuseport", 0))
         )
         add_TargetServicer_to_server(self.servicer, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        bound = server.add_insecure_port(f"{host}:{port}")
+        bound = bind(server, host, ports)
         self.desk.start()
         self.engine.start()
         await server.start()

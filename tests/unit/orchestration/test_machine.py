@@ -30,6 +30,13 @@ def test_what_the_user_said_stays() -> None:
     assert quarter.placement.target.num_gpus == 0.25
 
 
+def test_gateways_of_one_machine_do_not_share_a_port() -> None:
+    two = {"placement.gateway.replicas": 2}
+    with pytest.raises(ValueError, match=r"placement\.gateway\.replicas: 2 cannot listen on one gateway\.grpc_port"):
+        fit(load(None, two, {}), cores=2, has_gpu=False)
+    fit(load(None, {**two, "gateway.grpc_port": 0}, {}), cores=2, has_gpu=False)
+
+
 def test_one_machine_offers_what_all_replicas_want() -> None:
     flags = {
         "placement.target": {"replicas": 2, "num_cpus": 1.5, "resources": {"big": 1}},
