@@ -22,6 +22,7 @@ class DraftfleetOptions(_Shape):
 
     drafter: str | None = None
     max_draft_tokens: int | None = None
+    trace: bool | None = None  # tell of every token where it came from
 
 
 class StreamOptions(_Shape):

@@ -179,7 +179,7 @@ def _speculation(request: CommonRequest) -> Speculation:
         return Speculation()
     drafter = "auto" if options.drafter is None else options.drafter
     try:
-        return Speculation(as_drafter_choice(drafter), options.max_draft_tokens)
+        return Speculation(as_drafter_choice(drafter), options.max_draft_tokens, bool(options.trace))
     except ValueError as error:
         raise ApiError.of_value(error, _DRAFTFLEET_NAMES) from error
 

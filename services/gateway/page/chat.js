@@ -1,0 +1,88 @@
+// A conversation: prompts and answers in turn.
+import { announce, byId, make } from "./dom.js";
+import { follow } from "./panel.js";
+import { useSeed } from "./settings.js";
+import { Turn } from "./turn.js";
+import { summary } from "./words.js";
+
+const STARTERS = [
+  { kind: "chat", lead: "Explain something", prompt: "Why is the sky blue? Answer in a few sentences." },
+  {
+    kind: "code",
+    lead: "Edit a function",
+    prompt: `Repeat this Python code exactly, without changes:
+
+def merge_intervals(intervals):
+    """Merge overlapping intervals and return them in order."""
+    if not intervals:
+        return []
+    intervals = sorted(intervals, key=lambda interval: interval[0])
+    merged = [intervals[0]]
+    for start, end in intervals[1:]:
+        last_start, last_end = merged[-1]
+        if start <= last_end:
+            merged[-1] = (last_start, max(last_end, end))
+        else:
+            merged.append((start, end))
+    return merged
+`,
+  },
+  {
+    kind: "maths",
+    lead: "Work something out",
+    prompt: "A baker sells 48 rolls on Monday and half as many on Tuesday. How many rolls is that in all? Work it out step by step.",
+  },
+];
+
+const messages = [];
+const turns = byId("turns");
+
+/** Prompts to begin with; `choose` takes the text of the one picked. */
+export function offerStarters(choose) {
+  byId("starters").append(
+    ...STARTERS.map(({ kind, lead, prompt }) =>
+      make("li", {}, make("button", { type: "button", class: "starter", onclick: () => choose(prompt) },
+        make("b", {}, lead), make("span", { class: "kind" }, kind), make("span", { class: "starter-text" }, prompt)))),
+  );
+}
+
+/** Sends a prompt with all that was said before; returns the turn when it has ended. */
+export async function sendChat(prompt, options, signal) {
+  byId("empty").hidden = true;
+  const turn = new Turn("Answer", options);
+  const user = { role: "user", content: prompt };
+  turns.append(
+    make("li", { class: "asked" }, make("span", { class: "who" }, "You"), make("p", {}, prompt)),
+    make("li", { class: "answered" }, make("span", { class: "who" }, "Model"), turn.element),
+  );
+  follow(turn.answer, "This answer");
+  const stay = keepInView();
+  turn.onStep = stay;
+  stay(true);
+  const outcome = await turn.run([...messages, user], signal);
+  if (outcome !== "failed") {
+    messages.push(user, { role: "assistant", content: turn.answer.text });
+    turn.note.append(" · ", make("button", { type: "button", class: "quiet", onclick: () => useSeed(options.seed) }, `use seed ${options.seed} again`));
+  }
+  stay();
+  announce(outcome === "failed" ? "" : `Answer ${outcome}: ${summary(turn.answer)}`);
+  return turn;
+}
+
+export function clearChat() {
+  messages.length = 0;
+  turns.replaceChildren();
+  byId("empty").hidden = false;
+}
+
+/** Follows the growing text, unless the reader has scrolled away from its end. */
+function keepInView() {
+  const view = document.scrollingElement;
+  let last = 0;
+  return (isForced) => {
+    const isAtEnd = view.scrollTop >= last - 40;
+    if (isForced !== true && !isAtEnd) return;
+    view.scrollTop = view.scrollHeight;
+    last = view.scrollTop;
+  };
+}
