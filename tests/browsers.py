@@ -6,8 +6,6 @@ import os
 import shutil
 from pathlib import Path
 
-from playwright.async_api import BrowserType
-
 _COMMANDS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MISSING = (
     "no Chromium found: install one with `playwright install chromium`, or your system's own "
@@ -17,8 +15,8 @@ MISSING = (
 ARGUMENTS = ["--no-sandbox"] if os.geteuid() == 0 else []
 
 
-def chromium_at(kind: BrowserType) -> str | None:
-    """Playwright's own, else the system's; None where there is neither."""
-    if Path(kind.executable_path).exists():
-        return kind.executable_path
+def find_chromium(own: str) -> str | None:
+    """Playwright's `own` where it has been installed, else the system's; None where there is neither."""
+    if Path(own).exists():
+        return own
     return next((found for command in _COMMANDS if (found := shutil.which(command))), None)

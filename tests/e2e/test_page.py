@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from tests.browsers import ARGUMENTS, MISSING, chromium_at
+from tests.browsers import ARGUMENTS, MISSING, find_chromium
 from tests.e2e.prompts import CODE
 from tests.e2e.service import Service
 
@@ -19,7 +19,7 @@ _ANSWER_MS = 120_000
 @pytest.fixture(scope="module")
 def page(service: Service) -> Iterator[Page]:
     with sync_playwright() as playwright:
-        path = chromium_at(playwright.chromium)
+        path = find_chromium(playwright.chromium.executable_path)
         if path is None:
             pytest.skip(MISSING)
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)

@@ -7,17 +7,19 @@ const LINGER_MS = 120; // so that the pointer can move onto it
 
 const card = byId("card");
 let leaving = 0;
+let anchor = null;
 
 card.addEventListener("pointerenter", () => clearTimeout(leaving));
 card.addEventListener("pointerleave", () => hideCard());
-addEventListener("scroll", () => close(), { passive: true, capture: true });
+addEventListener("scroll", () => place(), { passive: true, capture: true });
 addEventListener("keydown", (event) => {
   if (event.key === "Escape") close();
 });
 
 /** `isSpoken`: whoever moved here by keyboard may not see it. */
-export function showCard(anchor, token, isSpoken) {
+export function showCard(element, token, isSpoken) {
   clearTimeout(leaving);
+  anchor = element;
   card.replaceChildren(
     make("p", { class: "card-text" }, visible(token.text), make("span", { class: "hint" }, ` id ${token.id}`)),
     make("p", {}, make("span", { class: `dot ${token.origin}` }), origin(token)),
@@ -25,7 +27,7 @@ export function showCard(anchor, token, isSpoken) {
     make("p", { class: "hint" }, `token ${token.index + 1} · step ${token.step + 1} · ${fixed(token.after, 3)} s after the first`),
   );
   card.hidden = false;
-  place(anchor.getClientRects()[0] ?? anchor.getBoundingClientRect());
+  place();
   if (isSpoken) announce(spoken(token));
 }
 
@@ -51,8 +53,12 @@ function spoken(token) {
   return `“${token.text.trim() || "blank"}”, ${origin(token)}, step ${token.step + 1}${tail}`;
 }
 
-function place(rect) {
+/** Beside its token, for as long as that is in view. */
+function place() {
+  if (card.hidden) return;
+  const rect = anchor.getClientRects()[0] ?? anchor.getBoundingClientRect();
   const { innerWidth, innerHeight } = window;
+  if (!anchor.isConnected || rect.bottom < 0 || rect.top > innerHeight) return close();
   const { offsetWidth, offsetHeight } = card;
   const left = Math.min(Math.max(rect.left, GAP), innerWidth - offsetWidth - GAP);
   const below = rect.bottom + GAP;

@@ -81,7 +81,9 @@ prompt.addEventListener("keydown", (event) => {
   send();
 });
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape") stop();
+  if (event.key !== "Escape") return;
+  byId("access").open = false;
+  stop();
 });
 byId("mode").addEventListener("change", showMode);
 byId("clear").addEventListener("click", () => {

@@ -15,6 +15,7 @@ export class Strip {
     this.steps = [];
     this.seconds = 0; // shown, when timed
     this.height = ROOM;
+    this.isDue = false;
     this.element = document.createElementNS(SPACE, "svg");
     this.element.setAttribute("class", "strip");
     this.element.setAttribute("role", "img");
@@ -27,14 +28,24 @@ export class Strip {
     this.steps.push(step);
     this.height = Math.max(this.height, step.tokens.length + step.rejected);
     this.seconds = Math.max(this.seconds, this.#at(step));
-    this.#draw();
+    this.#later();
   }
 
   /** Makes room for so many seconds, so that two strips can share one scale. */
   stretch(seconds) {
     if (!this.isTimed || seconds <= this.seconds) return;
     this.seconds = seconds;
-    this.#draw();
+    this.#later();
+  }
+
+  /** Draws once a frame at most. */
+  #later() {
+    if (this.isDue) return;
+    this.isDue = true;
+    requestAnimationFrame(() => {
+      this.isDue = false;
+      this.#draw();
+    });
   }
 
   #at(step) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,12 +16,13 @@ from transformers import PreTrainedTokenizerFast
 
 from protos import generation_pb2 as pb
 from protos import target_pb2
-from tests.browsers import ARGUMENTS, MISSING, chromium_at
+from tests.browsers import ARGUMENTS, MISSING, find_chromium
 from tests.unit.gateway.conftest import Setup, opened
 from tests.unit.gateway.scripted import Script, finish
 from tests.unit.gateway.tokenizers import byte_level
 
 ORIGINS = {"accepted": pb.ORIGIN_ACCEPTED, "bonus": pb.ORIGIN_BONUS, "plain": pb.ORIGIN_PLAIN}
+expect.set_options(timeout=20_000)
 WIDE, NARROW = {"width": 1360, "height": 860}, {"width": 360, "height": 740}
 
 
@@ -59,11 +61,12 @@ class Word:
     rejected: str = ""
 
 
-def steps(tokenizer: PreTrainedTokenizerFast, *given: Sequence[Word]) -> Script:
-    """An answer of these engine steps, a tenth of a second apart."""
+def ids(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def ids(text: str) -> list[int]:
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+def steps(tokenizer: PreTrainedTokenizerFast, *given: Sequence[Word], is_endless: bool = False) -> Script:
+    """An answer of these engine steps, a tenth of a second apart."""
 
     async def script(
         request: target_pb2.TargetRequest, context: grpc.aio.ServicerContext
@@ -72,15 +75,17 @@ def steps(tokenizer: PreTrainedTokenizerFast, *given: Sequence[Word]) -> Script:
         for number, words in enumerate(given):
             chunk = pb.GenerateChunk(text="".join(word.text for word in words))
             for word in words:
-                for place, token in enumerate(ids(word.text)):
-                    drafter = "" if word.origin == "plain" else "dfly"
-                    rejected = ids(word.rejected) if place == 0 else []
+                drafter = "" if word.origin == "plain" else "dfly"
+                for place, token in enumerate(ids(tokenizer, word.text)):
+                    rejected = ids(tokenizer, word.rejected) if place == 0 else []
                     chunk.token_ids.append(token)
                     chunk.token_times.append(1000.0 + number / 10)
                     if request.speculation.trace:
                         chunk.trace.add(origin=ORIGINS[word.origin], rejected=rejected, drafter=drafter)
                     count += 1
             yield chunk
+        if is_endless:
+            await asyncio.Event().wait()
         yield finish(prompt_tokens=len(request.prompt_ids), completion_tokens=count, drafter="dfly")
 
     return script
@@ -94,7 +99,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        path = chromium_at(playwright.chromium)
+        path = find_chromium(playwright.chromium.executable_path)
         if path is None:
             pytest.skip(MISSING)
         found = await playwright.chromium.launch(executable_path=path, args=ARGUMENTS)

@@ -10,8 +10,8 @@ import pytest
 from playwright.async_api import Page, expect
 from transformers import PreTrainedTokenizerFast
 
-from tests.integration.page.conftest import Open, Scene, Word, steps
-from tests.unit.gateway.scripted import endless, fail
+from tests.integration.page.conftest import Open, Scene, Word, ids, steps
+from tests.unit.gateway.scripted import fail
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -22,10 +22,6 @@ ANSWER = (
     [Word(" café", "accepted"), Word(" 😀", "bonus")],
 )
 HOSTILE = """<img src=x onerror="document.title='pwned'"><script>document.title='pwned'</script><b>bold</b>"""
-
-
-def ids(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 async def shown(page: Page) -> list[dict[str, Any]]:
@@ -96,18 +92,20 @@ async def test_rejected_drafts_are_seen_under_the_pointer_and_by_keyboard(
         await expect(card).to_be_hidden()
         await page.locator(".t.replaced").hover()
         await expect(card).to_contain_text("bonus")
-        await expect(card.locator("del").first).to_have_text("␣dog")
+        rejected = str(tokenizer.decode(ids(tokenizer, " dog jumps")[:1]))
+        await expect(card.locator("del").first).to_have_text(rejected.replace(" ", "␣"))
         await page.locator("#prompt").hover()
         await expect(card).to_be_hidden()
 
         await page.locator(".text").focus()
         await page.keyboard.press("ArrowDown")
         await page.keyboard.press("ArrowDown")
-        await expect(page.locator(".t.current")).to_have_text(" quick")
+        second_step = len(ids(tokenizer, "the"))
+        await expect(page.locator(".t.current")).to_have_attribute("data-index", str(second_step))
         index = await page.locator(".t.replaced").get_attribute("data-index")
         while await page.locator(".t.current").get_attribute("data-index") != index:
             await page.keyboard.press("ArrowRight")
-        await expect(page.locator("#told")).to_contain_text("rejected: “dog”")
+        await expect(page.locator("#told")).to_contain_text(f"rejected: “{rejected.strip()}”")
         await page.keyboard.press("Escape")
         await expect(card).to_be_hidden()
 
@@ -126,23 +124,24 @@ async def test_hostile_text_stays_text(scene: Open, tokenizer: PreTrainedTokeniz
         await expect(page.locator(".asked p")).to_have_text(HOSTILE)
         said = "".join(token["text"] for token in await shown(page))
         assert said == f"{HOSTILE}!</span>"
-        assert "".join((await shown(page))[-len("</span>") - 1]["rejected"]) in (HOSTILE, "")
+        assert ["".join(t["rejected"]) for t in await shown(page) if t["rejected"]] == [HOSTILE]
         await page.locator(".t.replaced").hover()
         await expect(page.locator("#card")).to_be_visible()
         await ready.compare()
         await ready.send(HOSTILE)
         await expect(page.locator(".asked-both")).to_have_text(HOSTILE)
-        for foreign in ("main img", "main script", "main b b", "#card img"):
+        for foreign in ("main img", "main script", ".text b", ".asked b", ".asked-both b", "#card b"):
             await expect(page.locator(foreign)).to_have_count(0)
         assert await page.title() == "draftfleet"
 
 
-async def test_stop_ends_the_generation(scene: Open) -> None:
+async def test_stop_ends_the_generation(scene: Open, tokenizer: PreTrainedTokenizerFast) -> None:
     async with scene() as ready:
-        ready.setup.target.script = endless
+        ready.setup.target.script = steps(tokenizer, *ANSWER, is_endless=True)
         await ready.page.locator("#prompt").fill("go on")
         await ready.page.keyboard.press("Enter")
         await expect(ready.page.locator("#act")).to_have_text("Stop")
+        await expect(ready.page.locator(".text")).to_have_text("the quick brown fox jumps café 😀")
         await ready.page.locator("#act").click()
         await ready.ended()
         await expect(ready.page.locator(".note")).to_contain_text("stopped")

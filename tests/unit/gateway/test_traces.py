@@ -19,21 +19,21 @@ SMILE = "\U0001f642"  # four bytes that the tokenizer has not learnt to join
 
 def traced(tokenizer: PreTrainedTokenizerFast) -> tuple[pb.GenerateChunk, ...]:
     """A plain token; a character in several tokens, the last a bonus after rejected drafts; a special end."""
-    (the,) = tokenizer("the", add_special_tokens=False)["input_ids"]
+    (letter,) = tokenizer("t", add_special_tokens=False)["input_ids"]
     smile = tokenizer(SMILE, add_special_tokens=False)["input_ids"]
     assert len(smile) > 1
     end = tokenizer.eos_token_id
     origins = [pb.ORIGIN_ACCEPTED] * (len(smile) - 1) + [pb.ORIGIN_BONUS]
     traces = [pb.TokenTrace(origin=origin, drafter="mtp") for origin in origins]
-    traces[-1].rejected.extend([smile[0], the])
+    traces[-1].rejected.extend([smile[0], letter])
     return (
         pb.GenerateChunk(
-            text="the", token_ids=[the], token_times=[10.0], trace=[pb.TokenTrace(origin=pb.ORIGIN_PLAIN)]
+            text="t", token_ids=[letter], token_times=[10.0], trace=[pb.TokenTrace(origin=pb.ORIGIN_PLAIN)]
         ),
         pb.GenerateChunk(text=SMILE, token_ids=smile, token_times=[10.5] * len(smile), trace=traces),
         # Its text is still held back, and yet it is told.
-        pb.GenerateChunk(token_ids=[the], token_times=[11.0], trace=[pb.TokenTrace(origin=pb.ORIGIN_PLAIN)]),
-        finish(text="the", token_ids=[end], token_times=[11.5], trace=[pb.TokenTrace(origin=pb.ORIGIN_PLAIN)]),
+        pb.GenerateChunk(token_ids=[letter], token_times=[11.0], trace=[pb.TokenTrace(origin=pb.ORIGIN_PLAIN)]),
+        finish(text="t", token_ids=[end], token_times=[11.5], trace=[pb.TokenTrace(origin=pb.ORIGIN_PLAIN)]),
     )
 
 
@@ -66,11 +66,11 @@ async def test_a_traced_stream(
     ]
     tokens = [token for (trace,) in traces for token in trace["tokens"]]
     assert [token["origin"] for token in tokens[:2]] == ["plain", "accepted"]
-    assert "".join(token["text"] for token in tokens) == f"the{SMILE}the"
+    assert "".join(token["text"] for token in tokens) == f"t{SMILE}t"
     smile = traces[1][0]["tokens"]
     assert [token["text"] for token in smile] == [""] * (len(smile) - 1) + [SMILE]
     assert smile[-1]["origin"] == "bonus"
-    assert [draft["text"] for draft in smile[-1]["rejected"]][1:] == ["the"]
+    assert [draft["text"] for draft in smile[-1]["rejected"]][1:] == ["t"]
     assert smile[-1]["rejected"][0]["text"].startswith("bytes:")
     assert {token["drafter"] for token in smile} == {"mtp"}
     assert [token["time"] for token in tokens] == [10.0, *[10.5] * len(smile), 11.0, 11.5]
