@@ -9,7 +9,7 @@ const STARTERS = [
   { kind: "chat", lead: "Explain something", prompt: "Why is the sky blue? Answer in a few sentences." },
   {
     kind: "code",
-    lead: "Edit a function",
+    lead: "Repeat a function",
     prompt: `Repeat this Python code exactly, without changes:
 
 def merge_intervals(intervals):

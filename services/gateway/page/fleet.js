@@ -58,8 +58,8 @@ function load(sessions, capacity) {
   const share = Math.min(sessions / capacity, 1);
   const fill = make("i", {});
   fill.style.width = `${share * 100}%`;
-  return make("td", { class: "number" }, `${sessions}`, make("span", { class: "of" }, `/${capacity}`),
-    make("span", { class: "meter", "aria-hidden": "true" }, fill));
+  return make("td", { class: "number" }, make("span", { class: "meter", "aria-hidden": "true" }, fill),
+    `${sessions}`, make("span", { class: "of" }, `/${capacity}`));
 }
 
 /** Only targets and drafters compute in steps. */

@@ -6,6 +6,8 @@ const KINDS = ["accepted", "own", "plain", "rejected"];
 const CELL = 5;
 const ROOM = 9; // cells in height; taller steps squeeze the scale
 const MIN_COLUMNS = 72;
+const TIMED_WIDTH = 1000;
+const TIMED_COLUMN = 8; // less where the steps are dense
 
 export class Strip {
   /** `isTimed`: columns stand at their time instead of side by side. */
@@ -54,18 +56,19 @@ export class Strip {
 
   #draw() {
     const columns = Math.max(this.steps.length, MIN_COLUMNS);
-    const width = this.isTimed ? 1000 : columns * CELL;
+    const width = this.isTimed ? TIMED_WIDTH : columns * CELL;
+    const column = this.isTimed ? Math.min(TIMED_COLUMN, (0.8 * width) / columns) : CELL - 1;
     const tall = this.height * CELL;
     this.element.setAttribute("viewBox", `0 0 ${width} ${tall}`);
     const lines = { accepted: "", own: "", plain: "", rejected: "" };
     for (const step of this.steps) {
-      const x = this.isTimed ? (this.#at(step) / (this.seconds || 1)) * (width - CELL) : step.index * CELL;
+      const x = this.isTimed ? (this.#at(step) / (this.seconds || 1)) * (width - column) : step.index * CELL;
       let level = 0;
       for (const kind of KINDS) {
         if (!step[kind]) continue;
         for (const end = level + step[kind]; level < end; level += 1) {
           const top = tall - (level + 1) * CELL;
-          lines[kind] += `M${x.toFixed(2)} ${top + 0.5}h${CELL - 1}v${CELL - 1}h${1 - CELL}z`;
+          lines[kind] += `M${x.toFixed(2)} ${top + 0.5}h${column.toFixed(2)}v${CELL - 1}h${-column.toFixed(2)}z`;
         }
       }
     }

@@ -28,10 +28,10 @@ export function why(answer) {
   if (asked === "none") return "Speculation is off for this answer: each step decodes one token.";
   if (kind === undefined) return "";
   const said = [];
-  if (asked === "auto") said.push(`The router tries the drafters in the order set for ${kind}, or in the usual one where it is not sure enough, and takes the first that has room.`);
+  if (asked === "auto") said.push(`Drafters are tried in ${kind}’s order, or in the usual one where the class is unsure; the first with room drafts.`);
   else if (answer.drafter && !answer.drafter.split("+").includes(asked)) said.push(`No ${asked} drafter had room, so another took its place.`);
   if (answer.drafter.includes("+lookup")) said.push("Lookup stepped in where the text repeated itself.");
-  if (rounds) said.push(`Drafts were checked in ${drafts} of ${counted(rounds, "step")}; in the others they were not worth their time, or did not come.`);
+  if (rounds) said.push(`Drafts were checked in ${drafts} of ${counted(rounds, "step")}; elsewhere they were not worth it, or did not come.`);
   return said.join(" ");
 }
 

@@ -72,7 +72,8 @@ async def test_the_trace_tells_where_each_token_came_from(client: openai.AsyncOp
     tokens = trace["tokens"]
     assert len(tokens) == 60
     assert "".join(token["text"] for token in tokens) == answer.choices[0].text
-    assert sum(token["origin"] == "accepted" for token in tokens) == told["num_accepted_tokens"] > 0
+    assert sum(token["origin"] == "accepted" for token in tokens) == told["num_accepted_tokens"]
+    assert sum(bool(token["rejected"]) for token in tokens) > 0  # a random model repeats itself badly
     assert {token["drafter"] for token in tokens if token["origin"] == "plain"} == {""}
     assert {token["drafter"] for token in tokens if token["origin"] != "plain"} == {"lookup"}
     assert [token["time"] for token in tokens] == sorted(token["time"] for token in tokens)
