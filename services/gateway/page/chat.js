@@ -5,46 +5,8 @@ import { useSeed } from "./settings.js";
 import { Turn } from "./turn.js";
 import { summary } from "./words.js";
 
-const STARTERS = [
-  { kind: "chat", lead: "Explain something", prompt: "Why is the sky blue? Answer in a few sentences." },
-  {
-    kind: "code",
-    lead: "Repeat a function",
-    prompt: `Repeat this Python code exactly, without changes:
-
-def merge_intervals(intervals):
-    """Merge overlapping intervals and return them in order."""
-    if not intervals:
-        return []
-    intervals = sorted(intervals, key=lambda interval: interval[0])
-    merged = [intervals[0]]
-    for start, end in intervals[1:]:
-        last_start, last_end = merged[-1]
-        if start <= last_end:
-            merged[-1] = (last_start, max(last_end, end))
-        else:
-            merged.append((start, end))
-    return merged
-`,
-  },
-  {
-    kind: "maths",
-    lead: "Work something out",
-    prompt: "A baker sells 48 rolls on Monday and half as many on Tuesday. How many rolls is that in all? Work it out step by step.",
-  },
-];
-
 const messages = [];
 const turns = byId("turns");
-
-/** Prompts to begin with; `choose` takes the text of the one picked. */
-export function offerStarters(choose) {
-  byId("starters").append(
-    ...STARTERS.map(({ kind, lead, prompt }) =>
-      make("li", {}, make("button", { type: "button", class: "starter", onclick: () => choose(prompt) },
-        make("b", {}, lead), make("span", { class: "kind" }, kind), make("span", { class: "starter-text" }, prompt)))),
-  );
-}
 
 /** Sends a prompt with all that was said before; returns the turn when it has ended. */
 export async function sendChat(prompt, options, signal) {

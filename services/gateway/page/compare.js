@@ -6,10 +6,11 @@ import { counted, fixed } from "./words.js";
 
 const stage = byId("compare");
 
-export function offerCompare() {
+export function offerCompare(starters) {
   stage.replaceChildren(
-    make("p", { class: "empty" }, "One prompt, one seed, answered twice: without drafts, then with them. ",
-      "The texts have to be the same; the time is what may differ."),
+    make("div", { class: "empty" }, make("h2", {}, "The same words, sooner"),
+      make("p", {}, "One prompt and one seed, answered twice: without drafts, and with them. The texts have to be the same; the time is what may differ."),
+      starters),
   );
 }
 

@@ -1,10 +1,11 @@
 // Puts the page together: who listens to what.
-import { clearChat, offerStarters, sendChat } from "./chat.js";
+import { clearChat, sendChat } from "./chat.js";
 import { offerCompare, sendCompare } from "./compare.js";
 import { byId, say } from "./dom.js";
 import { watchFleet } from "./fleet.js";
 import { accessKey, read } from "./server.js";
 import { isTogether, options } from "./settings.js";
+import { starters } from "./starters.js";
 
 const MODEL_RETRY_MS = 3000;
 
@@ -42,6 +43,11 @@ const stop = () => running?.abort();
 function askForKey() {
   byId("access").open = true;
   byId("key").focus();
+}
+
+function choose(text) {
+  prompt.value = text;
+  prompt.focus();
 }
 
 function showMode() {
@@ -105,11 +111,8 @@ byId("key-form").addEventListener("submit", (event) => {
 wide.addEventListener("change", layOut);
 
 layOut();
-offerStarters((text) => {
-  prompt.value = text;
-  prompt.focus();
-});
-offerCompare();
+byId("empty").append(starters(choose));
+offerCompare(starters(choose));
 showMode();
 showModel();
 watchFleet();
