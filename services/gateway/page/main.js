@@ -76,6 +76,7 @@ function layOut() {
   byId("settings").open = wide.matches;
 }
 
+// The form checks itself in `send` only: while an answer comes, an empty prompt must not keep Stop from working.
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   if (running) stop();

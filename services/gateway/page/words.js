@@ -28,7 +28,7 @@ export function why(answer) {
   if (asked === "none") return "Speculation is off for this answer: each step decodes one token.";
   if (kind === undefined) return "";
   const said = [];
-  if (asked === "auto") said.push(`Drafters are tried in ${kind}’s order, or in the usual one where the class is unsure; the first with room drafts.`);
+  if (asked === "auto") said.push(`The router prefers the kind that has been fastest for ${kind}, now and then another to keep measuring, and takes the first with room.`);
   else if (answer.drafter && !answer.drafter.split("+").includes(asked)) said.push(`No ${asked} drafter had room, so another took its place.`);
   if (answer.drafter.includes("+lookup")) said.push("Lookup stepped in where the text repeated itself.");
   if (rounds) said.push(`Drafts were checked in ${drafts} of ${counted(rounds, "step")}; elsewhere they were not worth it, or did not come.`);
