@@ -22,7 +22,7 @@ window.fetch = async (path, options) => {
     const reply = await ask(path, options);
     if (!path.includes("completions")) return reply;
     const [kept, given] = reply.body.tee();
-    new Response(kept).text().then(text => window.answers.push(text));
+    window.answers.push(new Response(kept).text());
     return new Response(given, reply);
 };
 """
@@ -59,7 +59,7 @@ def test_the_answer_is_coloured_as_it_was_drafted(page: Page, service: Service) 
     page.locator("#prompt").fill(CODE)
     page.keyboard.press("Enter")
     ended(page)
-    (streamed,) = page.evaluate("window.answers")
+    (streamed,) = page.evaluate("Promise.all(window.answers)")
     events = [json.loads(line[6:]) for line in streamed.splitlines() if line.startswith("data: {")]
     tokens = [token for event in events for token in _tokens(event)]
     marked = page.locator(".text .t").evaluate_all(
