@@ -5,7 +5,7 @@ import { useSeed } from "./settings.js";
 import { Turn } from "./turn.js";
 import { summary } from "./words.js";
 
-const messages = [];
+let messages = [];
 const turns = byId("turns");
 
 /** Sends a prompt with all that was said before; returns the turn when it has ended. */
@@ -13,6 +13,7 @@ export async function sendChat(prompt, options, signal) {
   byId("empty").hidden = true;
   const turn = new Turn("Answer", options);
   const user = { role: "user", content: prompt };
+  const conversation = messages; // another one may have begun when this turn ends
   turns.append(
     make("li", { class: "asked" }, make("span", { class: "who" }, "You"), make("p", {}, prompt)),
     make("li", { class: "answered" }, make("span", { class: "who" }, "Model"), turn.element),
@@ -21,9 +22,9 @@ export async function sendChat(prompt, options, signal) {
   const stay = keepInView();
   turn.onStep = stay;
   stay(true);
-  const outcome = await turn.run([...messages, user], signal);
-  if (outcome !== "failed") {
-    messages.push(user, { role: "assistant", content: turn.answer.text });
+  const outcome = await turn.run([...conversation, user], signal);
+  if (outcome !== "failed" && turn.answer.tokens.length) {
+    conversation.push(user, { role: "assistant", content: turn.answer.text });
     turn.note.append(" · ", make("button", { type: "button", class: "quiet", onclick: () => useSeed(options.seed) }, `use seed ${options.seed} again`));
   }
   stay();
@@ -32,7 +33,7 @@ export async function sendChat(prompt, options, signal) {
 }
 
 export function clearChat() {
-  messages.length = 0;
+  messages = [];
   turns.replaceChildren();
   byId("empty").hidden = false;
 }

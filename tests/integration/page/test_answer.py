@@ -148,6 +148,23 @@ async def test_stop_ends_the_generation(scene: Open, tokenizer: PreTrainedTokeni
         await ready.setup.target.was_cancelled.wait()
 
 
+async def test_a_chat_that_was_cleared_while_it_ran_is_forgotten(
+    scene: Open, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    async with scene() as ready:
+        ready.setup.target.script = steps(tokenizer, *ANSWER, is_endless=True)
+        await ready.page.locator("#prompt").fill("go on")
+        await ready.page.keyboard.press("Enter")
+        await expect(ready.page.locator(".note")).to_contain_text("in 4 steps")
+        await ready.page.get_by_role("button", name="Clear chat").click()
+        await ready.ended()
+        ready.setup.target.script = steps(tokenizer, *ANSWER)
+        await ready.send("again")
+        sent = tokenizer.decode(ready.setup.target.requests[-1].prompt_ids)
+        assert "again" in sent
+        assert "go on" not in sent
+
+
 async def test_the_services_own_words_tell_what_went_wrong(scene: Open) -> None:
     async with scene(allowed="Failed to load resource") as ready:
         ready.setup.target.script = fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
