@@ -509,7 +509,10 @@ class TokenTrace(_message.Message):
 
     ORIGIN_FIELD_NUMBER: _builtins.int
     REJECTED_FIELD_NUMBER: _builtins.int
+    DRAFTER_FIELD_NUMBER: _builtins.int
     origin: Global___Origin.ValueType
+    drafter: _builtins.str
+    """whose drafts its step verified; empty where there were none"""
     @_builtins.property
     def rejected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """draft tokens thrown away at this token"""
@@ -519,10 +522,11 @@ class TokenTrace(_message.Message):
         *,
         origin: Global___Origin.ValueType = ...,
         rejected: _abc.Iterable[_builtins.int] | None = ...,
+        drafter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin", "rejected", b"rejected"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drafter", b"drafter", "origin", b"origin", "rejected", b"rejected"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

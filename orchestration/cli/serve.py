@@ -85,7 +85,7 @@ def _ready_line(http_url: str, grpc_address: str) -> str:
     drafters = ", ".join(model.drafters) or "none"
     return (
         f"ready: {model.name} on {model.device} ({model.precision}, {model.exactness}) · drafters: {drafters} · "
-        f"HTTP {http_url}/v1 · gRPC {grpc_address}"
+        f"page {http_url}/ · HTTP {http_url}/v1 · gRPC {grpc_address}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The HTTP application: OpenAI's API, health and status."""
+"""The HTTP application: OpenAI's API, health, status, and the playground page."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from starlette.types import Send
 
 from protos import generation_pb2 as pb
 from services.gateway.errors import ApiError, ErrorKind
+from services.gateway.fleet_summary import summarize
 from services.gateway.gateway import ALIAS, Gateway
 from services.gateway.openai.plans import Plan, plan_chat, plan_completion
+from services.gateway.playground import Playground
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +42,8 @@ def create_app(gateway: Gateway) -> FastAPI:
     app.add_api_route("/healthz", doors.healthz, methods=["GET"])
     app.add_api_route("/readyz", doors.readyz, methods=["GET"])
     app.add_api_route("/status", doors.status, methods=["GET"])
+    app.add_api_route("/fleet", doors.fleet, methods=["GET"])
+    Playground().add_to(app)
     app.add_exception_handler(ApiError, _tell)
     app.add_exception_handler(HTTPException, _tell_http)
     app.add_exception_handler(ClientDisconnect, _tell_nobody)
@@ -94,6 +98,10 @@ class _Doors:
                 "is_draining": gateway.admission.is_draining,
             },
         }
+
+    async def fleet(self) -> dict[str, Any]:
+        """From the last known view, without asking anyone: cheap enough to be polled."""
+        return {**summarize(self._gateway.targets.members())}
 
     def _model(self, name: str, info: pb.ModelInfo) -> dict[str, Any]:
         return {

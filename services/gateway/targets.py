@@ -140,6 +140,8 @@ class TargetPool:
                 self.lost_attempts += 1
                 logger.warning("target %s did not serve a request to its end: %s", member.replica, loss)
                 last = loss
+        if record.has_begun:
+            raise self._unavailable("the target replica was lost while it answered, and no other could go on")
         raise self._given_up(last)
 
     async def info(self) -> generation_pb2.ModelInfo:

@@ -22,7 +22,9 @@ class TokenBytes:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._is_byte_level = _uses_byte_level(tokenizer)
-        self._added = {token.content for token in tokenizer.added_tokens_decoder.values()}
+        added = tokenizer.added_tokens_decoder
+        self._added = {token.content for token in added.values()}
+        self._special = frozenset(number for number, token in added.items() if token.special)
         self._known: dict[int, bytes] = {}  # at most one entry for each token of the vocabulary
 
     def __call__(self, token_id: int) -> bytes:
@@ -30,6 +32,10 @@ class TokenBytes:
         if known is None:
             known = self._known[token_id] = self._bytes(token_id)
         return known
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether it is left out of texts, as ends of a turn are."""
+        return token_id in self._special
 
     def _bytes(self, token_id: int) -> bytes:
         token: str | None = self._tokenizer.convert_ids_to_tokens([token_id])[0]

@@ -22,7 +22,7 @@ def to_chunk(emission: Emission, requested_drafter: str, exactness: str) -> pb.G
         token_times=[emission.time] * len(emission.tokens),
         logprobs=[_logprobs(entry) for entry in emission.logprobs],
         prompt_logprobs=[_logprobs(entry) for entry in emission.prompt_logprobs],
-        trace=[pb.TokenTrace(origin=_ORIGIN[t.origin], rejected=t.rejected) for t in emission.trace],
+        trace=[pb.TokenTrace(origin=_ORIGIN[t.origin], rejected=t.rejected, drafter=t.drafter) for t in emission.trace],
     )
     if emission.finish is not None:
         _add_finish(chunk, emission.finish, requested_drafter, exactness)

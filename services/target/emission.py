@@ -13,10 +13,11 @@ Origin = Literal["plain", "accepted", "bonus"]
 
 @dataclass(frozen=True, slots=True)
 class TokenTrace:
-    """Where a token came from, and the draft tokens that were thrown away at its position."""
+    """Where a token came from, the draft tokens that were thrown away at its position, and who had drafted."""
 
     origin: Origin
     rejected: tuple[int, ...] = ()
+    drafter: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,6 @@ class Stepper:
             text += piece
             if reason is not None:
                 break
-        trace = _trace(tokens, work.drafts, accepted) if sequence.request.speculation.trace else ()
         self._scheduler.commit(work, tokens, min(accepted, len(tokens) - 1))
         if was_decoding:
             sequence.num_rounds += 1
@@ -161,6 +160,8 @@ class Stepper:
                 sequence.num_draft_tokens += len(work.drafts)
                 sequence.num_accepted_tokens += min(accepted, len(tokens))
                 sequence.drafter = self._desk.drafter_of(sequence.id)
+        wants_trace = sequence.request.speculation.trace
+        trace = _trace(tokens, work.drafts, accepted, sequence.drafter) if wants_trace else ()
         return Outcome(
             sequence,
             tuple(tokens),
@@ -228,8 +229,10 @@ def _wants_prompt_logprobs(sequence: Sequence) -> bool:
     return sequence.request.sampling.prompt_logprobs is not None and sequence.num_output == 0
 
 
-def _trace(tokens: list[int], drafts: tuple[int, ...], accepted: int) -> tuple[TokenTrace, ...]:
+def _trace(tokens: list[int], drafts: tuple[int, ...], accepted: int, drafter: str) -> tuple[TokenTrace, ...]:
     if not drafts:
         return tuple(TokenTrace("plain") for _ in tokens)
     origins: list[Origin] = ["accepted" if i < accepted else "bonus" for i in range(len(tokens))]
-    return tuple(TokenTrace(origin, drafts[accepted:] if i == accepted else ()) for i, origin in enumerate(origins))
+    return tuple(
+        TokenTrace(origin, drafts[accepted:] if i == accepted else (), drafter) for i, origin in enumerate(origins)
+    )

@@ -20,6 +20,7 @@ NEEDED = (
     "protos/generation_pb2.py",
     "protos/generation_pb2.pyi",
     "orchestration/app.py",
+    "services/gateway/page/index.html",
     "services/target/kernels/attention.c",
 )
 

@@ -15,6 +15,8 @@ from services.gateway.openai.logprobs import (
     prompt_logprobs,
 )
 from services.gateway.openai.tally import Tally
+from services.gateway.openai.traces import Trace, Tracer
+from services.gateway.openai.traces import joined as joined_traces
 from services.gateway.openai.translation import Asked
 
 Body = dict[str, Any]
@@ -179,25 +181,30 @@ Answer = CompletionAnswer | ChatAnswer
 class Streamed:
     """The bodies of a streamed answer's events."""
 
-    def __init__(self, header: Header, answer: Answer, asked: Asked, tally: Tally) -> None:
+    def __init__(self, header: Header, answer: Answer, asked: Asked, tally: Tally, tracer: Tracer) -> None:
         self._header = header
         self._answer = answer
         self._asked = asked
         self._tally = tally
+        self._tracer = tracer
         self._is_first = True
 
     def events(self, choice: int, chunk: pb.GenerateChunk) -> Iterator[Body]:
-        """The first event tells the seed, the very last one what speculation did."""
+        """The first event tells the seed and the class, the very last one what speculation did."""
         self._tally.add(choice, chunk)
         choices = list(self._answer.delta(choice, chunk))
         bodies = [self._body([delta]) for delta in choices]
+        trace = self._tracer.trace(choice, chunk)
+        if trace is not None:
+            bodies = bodies or [self._body([])]  # tokens whose text is still held back
+            _extend(bodies[0], {"traces": [trace]})
         if self._is_first and bodies:
             self._is_first = False
-            bodies[0]["draftfleet"] = {"seed": self._tally.seed}
+            _extend(bodies[0], self._tally.opening())
         if chunk.finish_reason and self._tally.is_complete:
             if self._asked.include_usage:
                 bodies.append({**self._body([]), "usage": self._tally.usage()})
-            bodies[-1]["draftfleet"] = self._tally.draftfleet()
+            _extend(bodies[-1], self._tally.draftfleet())
         yield from bodies
 
     def _body(self, choices: list[Body]) -> Body:
@@ -210,20 +217,30 @@ class Streamed:
 class Collected:
     """The body of an answer that is sent whole."""
 
-    def __init__(self, header: Header, answer: Answer, tally: Tally) -> None:
+    def __init__(self, header: Header, answer: Answer, tally: Tally, tracer: Tracer) -> None:
         self._header = header
         self._answer = answer
         self._tally = tally
+        self._tracer = tracer
+        self._traces: list[Trace] = []
         self._deltas: dict[int, list[Body]] = {}
 
     def add(self, choice: int, chunk: pb.GenerateChunk) -> None:
         self._tally.add(choice, chunk)
         self._deltas.setdefault(choice, []).extend(self._answer.delta(choice, chunk))
+        trace = self._tracer.trace(choice, chunk)
+        if trace is not None:
+            self._traces.append(trace)
 
     def body(self) -> Body:
+        traces = {"traces": joined_traces(self._traces)} if self._traces else {}
         return {
             **self._header.body(self._answer.kind),
             "choices": [self._answer.whole(self._deltas[choice]) for choice in sorted(self._deltas)],
             "usage": self._tally.usage(),
-            "draftfleet": self._tally.draftfleet(),
+            "draftfleet": {**self._tally.draftfleet(), **traces},
         }
+
+
+def _extend(body: Body, told: Body) -> None:
+    body["draftfleet"] = {**body.get("draftfleet", {}), **told}

@@ -27,6 +27,7 @@ from services.gateway.openai.answers import (
 from services.gateway.openai.parsing import parse
 from services.gateway.openai.schema import ChatRequest, CompletionRequest
 from services.gateway.openai.tally import Tally
+from services.gateway.openai.traces import Tracer
 from services.gateway.openai.translation import (
     Asked,
     Prompt,
@@ -51,7 +52,7 @@ class Plan:
 
     async def whole(self) -> Body:
         """The complete body. Raises ApiError."""
-        collected = Collected(self.header, self.answer, self._tally())
+        collected = Collected(self.header, self.answer, self._tally(), self._tracer())
         async with aclosing(self._chunks()) as chunks:
             async for choice, chunk in chunks:
                 collected.add(choice, chunk)
@@ -59,15 +60,17 @@ class Plan:
 
     async def events(self) -> AsyncGenerator[Body, None]:
         """Bodies of the events of a streamed answer. Raises ApiError."""
-        streamed = Streamed(self.header, self.answer, self.asked, self._tally())
+        streamed = Streamed(self.header, self.answer, self.asked, self._tally(), self._tracer())
         async with aclosing(self._chunks()) as chunks:
             async for choice, chunk in chunks:
                 for body in streamed.events(choice, chunk):
                     yield body
 
     def _tally(self) -> Tally:
-        per_prompt = self.asked.sampling.n
-        return Tally(len(self.jobs) * per_prompt, per_prompt)
+        return Tally([job.task for job in self.jobs], self.asked.sampling.n)
+
+    def _tracer(self) -> Tracer:
+        return Tracer(self.gateway.tokenization.token_bytes)
 
     async def _chunks(self) -> AsyncGenerator[tuple[int, pb.GenerateChunk], None]:
         """Choices count over all prompts."""

@@ -22,7 +22,8 @@ class DraftfleetOptions(_Shape):
 
     drafter: str | None = None
     max_draft_tokens: int | None = None
-    force: bool = False
+    trace: bool | None = None  # tell of every token where it came from
+    force: bool | None = None  # draft that many in every round, and verify all of them
 
 
 class StreamOptions(_Shape):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from protos import generation_pb2 as pb
+from services.requests.task import Task
 
 
 class Tally:
-    """Takes every chunk of one HTTP request; `choice` counts over all its prompts."""
+    """Takes every chunk of one HTTP request; `choice` counts over all its prompts, which `tasks` classes."""
 
-    def __init__(self, num_choices: int, choices_per_prompt: int) -> None:
-        self._num_choices = num_choices
+    def __init__(self, tasks: Sequence[Task], choices_per_prompt: int) -> None:
+        self._tasks = tasks
+        self._num_choices = len(tasks) * choices_per_prompt
         self._per_prompt = choices_per_prompt
         self._usage: dict[int, pb.Usage] = {}
         self._stats: dict[int, pb.SpeculationStats] = {}
@@ -40,6 +43,10 @@ class Tally:
             "prompt_tokens_details": {"cached_tokens": sum(usage.cached_prompt_tokens for usage in prompts)},
         }
 
+    def opening(self) -> dict[str, Any]:
+        """What is known when the first token comes."""
+        return {"seed": self.seed, **self._task()}
+
     def draftfleet(self) -> dict[str, Any]:
         """Drafter kinds are joined by commas where choices differ; lengths are means over all rounds."""
         stats = list(self._stats.values())
@@ -61,8 +68,7 @@ class Tally:
 
     def _task(self) -> dict[str, Any]:
         """Classes are joined by commas where prompts differ; the confidence is the least sure one's."""
-        stats = self._stats.values()
         return {
-            "class": ",".join(sorted({s.task_class for s in stats})),
-            "class_confidence": round(min((s.class_confidence for s in stats), default=0.0), 4),
+            "class": ",".join(sorted({task.kind for task in self._tasks})),
+            "class_confidence": round(min(task.confidence for task in self._tasks), 4),
         }

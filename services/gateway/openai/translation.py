@@ -179,7 +179,9 @@ def _speculation(request: CommonRequest) -> Speculation:
         return Speculation()
     drafter = "auto" if options.drafter is None else options.drafter
     try:
-        return Speculation(as_drafter_choice(drafter), options.max_draft_tokens, force=options.force)
+        return Speculation(
+            as_drafter_choice(drafter), options.max_draft_tokens, bool(options.trace), bool(options.force)
+        )
     except ValueError as error:
         raise ApiError.of_value(error, _DRAFTFLEET_NAMES) from error
 

@@ -59,6 +59,26 @@ async def test_a_leased_drafter_drafts_and_changes_nothing(
         assert told["num_drafts"] > 0
 
 
+async def test_the_trace_tells_where_each_token_came_from(client: openai.AsyncOpenAI) -> None:
+    answer = await client.completions.create(
+        model="tiny",
+        prompt=REPEATING,
+        max_tokens=60,
+        temperature=0,
+        extra_body={"draftfleet": {"drafter": "lookup", "trace": True}},
+    )
+    told = (answer.model_extra or {})["draftfleet"]
+    (trace,) = told["traces"]
+    tokens = trace["tokens"]
+    assert len(tokens) == 60
+    assert "".join(token["text"] for token in tokens) == answer.choices[0].text
+    assert sum(token["origin"] == "accepted" for token in tokens) == told["num_accepted_tokens"]
+    assert sum(bool(token["rejected"]) for token in tokens) > 0  # a random model repeats itself badly
+    assert {token["drafter"] for token in tokens if token["origin"] == "plain"} == {""}
+    assert {token["drafter"] for token in tokens if token["origin"] != "plain"} == {"lookup"}
+    assert [token["time"] for token in tokens] == sorted(token["time"] for token in tokens)
+
+
 async def test_the_status_tells_what_was_drafted(service: Service, client: openai.AsyncOpenAI) -> None:
     await ask(client, "lookup")
     async with httpx.AsyncClient(trust_env=False) as http:

@@ -59,12 +59,19 @@ async def serving(gateway: Gateway) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def opened(
-    tokenizer: PreTrainedTokenizerFast, route: Route | None = None, **settings: object
+    tokenizer: PreTrainedTokenizerFast, route: Route | None = None, max_context: int = 64, **settings: object
 ) -> AsyncIterator[Setup]:
     config = GatewayConfig.model_validate(
-        {"host": "127.0.0.1", "grpc_port": 0, "drain_timeout_s": 0, "max_tokens": 48, **settings}
+        {
+            "host": "127.0.0.1",
+            "grpc_port": 0,
+            "drain_timeout_s": 0,
+            "max_tokens": 48,
+            "resume_wait_s": 0.1,
+            **settings,
+        }
     )
-    target = ScriptedTarget(say("hello", " world"))
+    target = ScriptedTarget(say("hello", " world"), max_context=max_context)
     await target.start()
     members = [target.member()]
     pool = TargetPool(config, lambda: Budget(1, 5.0, tuple(members)), route)

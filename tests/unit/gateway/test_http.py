@@ -321,7 +321,9 @@ async def test_chat_stream(setup: Setup, client: openai.AsyncOpenAI) -> None:
     assert events[-1].usage is not None
     assert events[-1].usage.completion_tokens == 4
     seed = setup.target.requests[0].sampling.seed
-    assert (events[0].model_extra or {})["draftfleet"] == {"seed": seed}
+    opening = (events[0].model_extra or {})["draftfleet"]
+    assert (opening["seed"], opening["class"]) == (seed, setup.target.requests[0].task_class)
+    assert opening.keys() == {"seed", "class", "class_confidence"}
     assert (events[-1].model_extra or {})["draftfleet"]["num_accepted_tokens"] == 12
     assert not any("draftfleet" in (event.model_extra or {}) for event in events[1:-1])
 
