@@ -25,7 +25,10 @@ def deploy(
     token_file: TokenFile = None,
     timeout_s: Annotated[float, typer.Option("--timeout", min=1, help="Seconds until it has to be healthy.")] = 1800,
 ) -> None:
-    """Start the service on a running Ray cluster, or update it, and wait until every replica is healthy."""
+    """Start the service on a running Ray cluster, or update it, and wait until every replica is healthy.
+
+    Serve on that cluster is draftfleet's alone: applications that were deployed there by a file are removed.
+    """
     loaded = options.load_config(config, settings, {}, _CLUSTER_DEFAULTS)
 
     from orchestration.cluster.schema import exact_args, serve_schema

@@ -156,6 +156,21 @@ def test_it_answers_and_drafts(cluster: Raylets, fleet: tuple[Path, FleetConfig]
         assert texts[0] == texts[1]
 
 
+def test_a_second_deployment_of_the_same_leaves_replicas_alone(
+    cluster: Raylets, fleet: tuple[Path, FleetConfig]
+) -> None:
+    before = targets(cluster)
+    assert command(cluster, "deploy", "-c", str(fleet[0]), "--timeout", "60").startswith("healthy after ")
+    assert targets(cluster) == before
+
+
+def targets(cluster: Raylets) -> set[str]:
+    """Replicas of the deployment that never grows."""
+    state = json.loads(command(cluster, "status", "--json"))
+    (target,) = [deployment for deployment in state["deployments"] if deployment["name"] == "Target"]
+    return {replica["replica_id"] for replica in target["replicas"]}
+
+
 def test_status_from_outside(cluster: Raylets) -> None:
     shown = command(cluster, "status")
     assert "application RUNNING" in shown
