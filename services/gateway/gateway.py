@@ -64,21 +64,38 @@ class Gateway:
                 field="model",
             )
 
-    async def text_prompt(self, text: str, field: str) -> Prompt:
-        """A plain prompt; `field` names it in errors."""
+    async def text_ids(self, text: str, field: str, *, add_special: bool = True) -> list[int]:
+        """Ids of a text; `add_special`: with those that the model starts with. `field` names it in errors."""
         self._check_characters(len(text), field)
-        return Prompt(tuple(await self.tokenization.prompt_ids(text)), self._classifier.of_prompt(text))
+        return await self.tokenization.prompt_ids(text, add_special=add_special)
 
-    async def chat_prompt(self, turns: Sequence[tuple[str, str]], field: str) -> Prompt:
-        """A chat given as (role, content); `field` names it in errors."""
+    async def chat_ids(self, turns: Sequence[tuple[str, str]], field: str) -> list[int]:
+        """Ids of a chat given as (role, content); `field` names it in errors."""
         self._check_characters(sum(len(content) for _, content in turns), field)
         # Chat templates know the newer name's older one.
         messages = [Message(role=_TEMPLATE_ROLES.get(role, role), content=content) for role, content in turns]
         try:
-            ids = await self.tokenization.chat_ids(messages)
+            return await self.tokenization.chat_ids(messages)
         except ValueError as error:
             raise ApiError.of_value(error, {"messages": field}) from error
-        return Prompt(tuple(ids), self._classifier.of_messages(turns))
+
+    async def text_of(self, ids: Sequence[int], field: str) -> str:
+        """Text of token ids, special ones included; `field` names them in errors."""
+        if len(ids) > self.config.max_prompt_characters:
+            message = (
+                f"{field}: {len(ids)} tokens are too many; at most {self.config.max_prompt_characters} are allowed"
+            )
+            raise ApiError(ErrorKind.INVALID, message, field=field)
+        _check_ids(ids, (await self.targets.info()).vocabulary, field)
+        return await self.tokenization.text(ids)
+
+    async def text_prompt(self, text: str, field: str) -> Prompt:
+        """A plain prompt; `field` names it in errors."""
+        return Prompt(tuple(await self.text_ids(text, field)), self._classifier.of_prompt(text))
+
+    async def chat_prompt(self, turns: Sequence[tuple[str, str]], field: str) -> Prompt:
+        """A chat given as (role, content); `field` names it in errors."""
+        return Prompt(tuple(await self.chat_ids(turns, field)), self._classifier.of_messages(turns))
 
     async def job(
         self,
@@ -103,13 +120,7 @@ class Gateway:
         info = await self.targets.info()
         if not prompt_ids:
             raise ApiError(ErrorKind.INVALID, f"{prompt_field}: it must not be empty", field=prompt_field)
-        for token in (min(prompt_ids), max(prompt_ids)):
-            if not 0 <= token < info.vocabulary:
-                message = (
-                    f"{prompt_field}: token id {token} is out of range; "
-                    f"it must be at least 0 and at most {info.vocabulary - 1}"
-                )
-                raise ApiError(ErrorKind.INVALID, message, field=prompt_field)
+        _check_ids(prompt_ids, info.vocabulary, prompt_field)
         room = info.max_context - len(prompt_ids)
         if room < 1:
             raise ApiError(
@@ -201,3 +212,10 @@ class Gateway:
             raise ApiError(
                 ErrorKind.INVALID, f"{field}: {count} characters are too many; at most {limit} are allowed", field=field
             )
+
+
+def _check_ids(ids: Sequence[int], vocabulary: int, field: str) -> None:
+    for token in (min(ids), max(ids)) if ids else ():
+        if not 0 <= token < vocabulary:
+            message = f"{field}: token id {token} is out of range; it must be at least 0 and at most {vocabulary - 1}"
+            raise ApiError(ErrorKind.INVALID, message, field=field)

@@ -30,9 +30,9 @@ class Tokenization:
         """Pays once for what transformers imports at the first use: seconds."""
         await self._run(lambda: self._tokenizer.decode(self._tokenizer("a")["input_ids"]))
 
-    async def prompt_ids(self, text: str) -> list[int]:
-        """Ids of a plain prompt, with the special tokens that the model starts with."""
-        return await self._run(lambda: list(self._tokenizer(text)["input_ids"]))
+    async def prompt_ids(self, text: str, *, add_special: bool = True) -> list[int]:
+        """Ids of a plain prompt; `add_special`: with the special tokens that the model starts with."""
+        return await self._run(lambda: list(self._tokenizer(text, add_special_tokens=add_special)["input_ids"]))
 
     async def chat_ids(self, messages: Sequence[Message]) -> list[int]:
         """Ids of a chat up to the assistant's turn. Raises ValueError when the template refuses it."""
@@ -48,6 +48,10 @@ class Tokenization:
 
     async def text(self, ids: Sequence[int]) -> str:
         return await self._run(lambda: str(self._tokenizer.decode(list(ids))))
+
+    async def pieces(self, ids: Sequence[int]) -> list[bytes]:
+        """What each token stands for."""
+        return await self._run(lambda: [self.token_bytes(token) for token in ids])
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
