@@ -16,16 +16,15 @@ from grpc_reflection.v1alpha import reflection
 
 from protos import generation_pb2 as pb
 from services.gateway.errors import ApiError, ErrorKind
-from services.gateway.gateway import Gateway, Job, Prompt
+from services.gateway.gateway import Gateway, Job, Prompt, sampling_names
 from services.gateway.inspection import Inspection
-from services.gateway.wire import SERVICE, Context, abort, parsed, turns_of
+from services.gateway.wire import SERVICE, Context, abort, messages_of, parsed
 from services.requests.codec import sampling_from_proto, speculation_from_proto
-from services.requests.sampling import SamplingParams
 
 logger = logging.getLogger(__name__)
 
 _MAX_REQUEST_ID = 128
-_SAMPLING_NAMES = {name: f"sampling.{name}" for name in SamplingParams.__dataclass_fields__}
+_SAMPLING_NAMES = sampling_names("sampling.")
 _SPECULATION_NAMES = {name: f"speculation.{name}" for name in ("drafter", "max_draft_tokens")}
 _PROMPT_FIELDS = {"text": "text", "token_ids": "token_ids.ids", "chat": "chat.messages"}
 
@@ -98,7 +97,7 @@ class Generation:
             if not request.text:
                 raise ApiError(ErrorKind.INVALID, "text: it must not be empty", field="text")
             return await self._gateway.text_prompt(request.text, "text")
-        return await self._gateway.chat_prompt(turns_of(request.chat), "chat.messages")
+        return await self._gateway.chat_prompt(messages_of(request.chat), "chat.messages")
 
 
 class FrontDoor:

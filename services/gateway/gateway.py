@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import Any
 
 from protos import generation_pb2 as pb
 from services.gateway.admission import Admission
@@ -42,6 +44,7 @@ class Job:
     speculation: Speculation
     timeout_s: float
     task: Task
+    names: Mapping[str, str]  # of the sampling fields, as the client knows them
 
 
 class Gateway:
@@ -69,13 +72,16 @@ class Gateway:
         self._check_characters(len(text), field)
         return await self.tokenization.prompt_ids(text, add_special=add_special)
 
-    async def chat_ids(self, turns: Sequence[tuple[str, str]], field: str) -> list[int]:
-        """Ids of a chat given as (role, content); `field` names it in errors."""
-        self._check_characters(sum(len(content) for _, content in turns), field)
+    async def chat_ids(
+        self, messages: Sequence[Message], field: str, tools: Sequence[dict[str, Any]] = ()
+    ) -> list[int]:
+        """Ids of a chat up to the assistant's turn; `field` names it in errors."""
+        extra = [*tools, *(call for m in messages for call in m.get("tool_calls", ()))]
+        self._check_characters(sum(len(m["content"]) for m in messages) + sum(len(json.dumps(e)) for e in extra), field)
         # Chat templates know the newer name's older one.
-        messages = [Message(role=_TEMPLATE_ROLES.get(role, role), content=content) for role, content in turns]
+        turns = [m | Message(role=_TEMPLATE_ROLES.get(m["role"], m["role"]), content=m["content"]) for m in messages]
         try:
-            return await self.tokenization.chat_ids(messages)
+            return await self.tokenization.chat_ids(turns, tools)
         except ValueError as error:
             raise ApiError.of_value(error, {"messages": field}) from error
 
@@ -93,9 +99,12 @@ class Gateway:
         """A plain prompt; `field` names it in errors."""
         return Prompt(tuple(await self.text_ids(text, field)), self._classifier.of_prompt(text))
 
-    async def chat_prompt(self, turns: Sequence[tuple[str, str]], field: str) -> Prompt:
-        """A chat given as (role, content); `field` names it in errors."""
-        return Prompt(tuple(await self.chat_ids(turns, field)), self._classifier.of_messages(turns))
+    async def chat_prompt(
+        self, messages: Sequence[Message], field: str, tools: Sequence[dict[str, Any]] = ()
+    ) -> Prompt:
+        """A chat up to the assistant's turn; `field` names it in errors."""
+        task = self._classifier.of_messages([(m["role"], m["content"]) for m in messages])
+        return Prompt(tuple(await self.chat_ids(messages, field, tools)), task)
 
     async def job(
         self,
@@ -145,6 +154,7 @@ class Gateway:
                 f"it must be at least 1 and at most {room}, for the context holds {info.max_context}",
                 field=max_tokens_field,
             )
+        names = sampling_names(sampling_prefix)
         try:
             sampling.check_vocabulary(info.vocabulary)
             complete = replace(
@@ -154,7 +164,6 @@ class Gateway:
                 seed=secrets.randbits(64) if sampling.seed is None else sampling.seed,
             )
         except ValueError as error:
-            names = {name: f"{sampling_prefix}{name}" for name in SamplingParams.__dataclass_fields__}
             raise ApiError.of_value(error, names) from error
         limit = self.config.request_timeout_s
         return Job(
@@ -164,12 +173,13 @@ class Gateway:
             speculation,
             limit if timeout_s is None else min(limit, timeout_s),
             prompt.task or await self._task_of_ids(prompt_ids),
+            names,
         )
 
     async def run(self, job: Job) -> AsyncGenerator[pb.GenerateChunk, None]:
         """Chunks of all choices; the first of each tells the seed and the client's request id."""
         assert job.sampling.seed is not None
-        call = TargetCall(job.prompt_ids, job.sampling, job.speculation, job.timeout_s, job.task)
+        call = TargetCall(job.prompt_ids, job.sampling, job.speculation, job.timeout_s, job.task, job.names)
         begun: set[int] = set()
         async with aclosing(self.targets.generate(call)) as chunks:
             async for chunk in chunks:
@@ -212,6 +222,11 @@ class Gateway:
             raise ApiError(
                 ErrorKind.INVALID, f"{field}: {count} characters are too many; at most {limit} are allowed", field=field
             )
+
+
+def sampling_names(prefix: str) -> dict[str, str]:
+    """What clients call the fields of SamplingParams; `prefix` stands before each."""
+    return {name: f"{prefix}{name}" for name in SamplingParams.__dataclass_fields__}
 
 
 def _check_ids(ids: Sequence[int], vocabulary: int, field: str) -> None:

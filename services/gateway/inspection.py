@@ -14,7 +14,7 @@ from protos import generation_pb2 as pb
 from services.gateway.errors import ApiError, ErrorKind
 from services.gateway.fleet import drafters_of, replicas_of
 from services.gateway.gateway import Gateway
-from services.gateway.wire import Context, abort, parsed, turns_of
+from services.gateway.wire import Context, abort, messages_of, parsed
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Inspection:
             if kind is None:
                 raise ApiError(ErrorKind.INVALID, "input: one of text and chat is required", field="input")
             if kind == "chat":
-                ids = await self._gateway.chat_ids(turns_of(request.chat), "chat.messages")
+                ids = await self._gateway.chat_ids(messages_of(request.chat), "chat.messages")
             else:
                 add_special = request.add_special_tokens if request.HasField("add_special_tokens") else True
                 ids = await self._gateway.text_ids(request.text, "text", add_special=add_special)

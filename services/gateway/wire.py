@@ -10,6 +10,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from protos import generation_pb2 as pb
 from services.gateway.errors import ApiError, ErrorKind
+from services.models.tokenizer import Message as Turn
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Generation"].full_name
 _CHAT_ROLES = ("system", "developer", "user", "assistant")
@@ -36,8 +37,8 @@ def parsed(data: bytes, kind: type[_M]) -> _M:
     return message
 
 
-def turns_of(chat: pb.Chat) -> list[tuple[str, str]]:
-    """(role, content) of each message. Raises ApiError naming the field."""
+def messages_of(chat: pb.Chat) -> list[Turn]:
+    """Raises ApiError naming the field."""
     if not chat.messages:
         raise ApiError(ErrorKind.INVALID, "chat.messages: it must not be empty", field="chat.messages")
     for index, message in enumerate(chat.messages):
@@ -45,7 +46,7 @@ def turns_of(chat: pb.Chat) -> list[tuple[str, str]]:
             field = f"chat.messages[{index}].role"
             text = f"{field}: {message.role[:32]!r} is not known; it must be one of {', '.join(_CHAT_ROLES)}"
             raise ApiError(ErrorKind.INVALID, text, field=field)
-    return [(message.role, message.content) for message in chat.messages]
+    return [Turn(role=message.role, content=message.content) for message in chat.messages]
 
 
 async def abort(context: Context, error: ApiError) -> NoReturn:
