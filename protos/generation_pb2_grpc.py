@@ -44,6 +44,26 @@ class GenerationStub:
                 request_serializer=protos_dot_generation__pb2.GetModelRequest.SerializeToString,
                 response_deserializer=protos_dot_generation__pb2.ModelInfo.FromString,
                 _registered_method=True)
+        self.Tokenize = channel.unary_unary(
+                '/draftfleet.v1.Generation/Tokenize',
+                request_serializer=protos_dot_generation__pb2.TokenizeRequest.SerializeToString,
+                response_deserializer=protos_dot_generation__pb2.TokenizeReply.FromString,
+                _registered_method=True)
+        self.Detokenize = channel.unary_unary(
+                '/draftfleet.v1.Generation/Detokenize',
+                request_serializer=protos_dot_generation__pb2.DetokenizeRequest.SerializeToString,
+                response_deserializer=protos_dot_generation__pb2.DetokenizeReply.FromString,
+                _registered_method=True)
+        self.ListDrafters = channel.unary_unary(
+                '/draftfleet.v1.Generation/ListDrafters',
+                request_serializer=protos_dot_generation__pb2.ListDraftersRequest.SerializeToString,
+                response_deserializer=protos_dot_generation__pb2.ListDraftersReply.FromString,
+                _registered_method=True)
+        self.GetStatus = channel.unary_unary(
+                '/draftfleet.v1.Generation/GetStatus',
+                request_serializer=protos_dot_generation__pb2.GetStatusRequest.SerializeToString,
+                response_deserializer=protos_dot_generation__pb2.FleetStatus.FromString,
+                _registered_method=True)
 
 
 class GenerationServicer:
@@ -63,6 +83,32 @@ class GenerationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Tokenize(self, request, context):
+        """What Generate would make of a text or a chat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Detokenize(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDrafters(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetStatus(self, request, context):
+        """What the gateway that answers knows of the fleet.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GenerationServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -75,6 +121,26 @@ def add_GenerationServicer_to_server(servicer, server):
                     servicer.GetModel,
                     request_deserializer=protos_dot_generation__pb2.GetModelRequest.FromString,
                     response_serializer=protos_dot_generation__pb2.ModelInfo.SerializeToString,
+            ),
+            'Tokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tokenize,
+                    request_deserializer=protos_dot_generation__pb2.TokenizeRequest.FromString,
+                    response_serializer=protos_dot_generation__pb2.TokenizeReply.SerializeToString,
+            ),
+            'Detokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Detokenize,
+                    request_deserializer=protos_dot_generation__pb2.DetokenizeRequest.FromString,
+                    response_serializer=protos_dot_generation__pb2.DetokenizeReply.SerializeToString,
+            ),
+            'ListDrafters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDrafters,
+                    request_deserializer=protos_dot_generation__pb2.ListDraftersRequest.FromString,
+                    response_serializer=protos_dot_generation__pb2.ListDraftersReply.SerializeToString,
+            ),
+            'GetStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStatus,
+                    request_deserializer=protos_dot_generation__pb2.GetStatusRequest.FromString,
+                    response_serializer=protos_dot_generation__pb2.FleetStatus.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -131,6 +197,114 @@ class Generation:
             '/draftfleet.v1.Generation/GetModel',
             protos_dot_generation__pb2.GetModelRequest.SerializeToString,
             protos_dot_generation__pb2.ModelInfo.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/draftfleet.v1.Generation/Tokenize',
+            protos_dot_generation__pb2.TokenizeRequest.SerializeToString,
+            protos_dot_generation__pb2.TokenizeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Detokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/draftfleet.v1.Generation/Detokenize',
+            protos_dot_generation__pb2.DetokenizeRequest.SerializeToString,
+            protos_dot_generation__pb2.DetokenizeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDrafters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/draftfleet.v1.Generation/ListDrafters',
+            protos_dot_generation__pb2.ListDraftersRequest.SerializeToString,
+            protos_dot_generation__pb2.ListDraftersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/draftfleet.v1.Generation/GetStatus',
+            protos_dot_generation__pb2.GetStatusRequest.SerializeToString,
+            protos_dot_generation__pb2.FleetStatus.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,6 +36,12 @@ class GenerationStub:
     request. Cancelling the call ends the generation within one step.
     """
     GetModel: _grpc.UnaryUnaryMultiCallable[_generation_pb2.GetModelRequest, _generation_pb2.ModelInfo]
+    Tokenize: _grpc.UnaryUnaryMultiCallable[_generation_pb2.TokenizeRequest, _generation_pb2.TokenizeReply]
+    """What Generate would make of a text or a chat."""
+    Detokenize: _grpc.UnaryUnaryMultiCallable[_generation_pb2.DetokenizeRequest, _generation_pb2.DetokenizeReply]
+    ListDrafters: _grpc.UnaryUnaryMultiCallable[_generation_pb2.ListDraftersRequest, _generation_pb2.ListDraftersReply]
+    GetStatus: _grpc.UnaryUnaryMultiCallable[_generation_pb2.GetStatusRequest, _generation_pb2.FleetStatus]
+    """What the gateway that answers knows of the fleet."""
 
 @_typing.type_check_only
 class GenerationAsyncStub(GenerationStub):
@@ -45,6 +51,12 @@ class GenerationAsyncStub(GenerationStub):
     request. Cancelling the call ends the generation within one step.
     """
     GetModel: _aio.UnaryUnaryMultiCallable[_generation_pb2.GetModelRequest, _generation_pb2.ModelInfo]  # type: ignore[assignment]
+    Tokenize: _aio.UnaryUnaryMultiCallable[_generation_pb2.TokenizeRequest, _generation_pb2.TokenizeReply]  # type: ignore[assignment]
+    """What Generate would make of a text or a chat."""
+    Detokenize: _aio.UnaryUnaryMultiCallable[_generation_pb2.DetokenizeRequest, _generation_pb2.DetokenizeReply]  # type: ignore[assignment]
+    ListDrafters: _aio.UnaryUnaryMultiCallable[_generation_pb2.ListDraftersRequest, _generation_pb2.ListDraftersReply]  # type: ignore[assignment]
+    GetStatus: _aio.UnaryUnaryMultiCallable[_generation_pb2.GetStatusRequest, _generation_pb2.FleetStatus]  # type: ignore[assignment]
+    """What the gateway that answers knows of the fleet."""
 
 class GenerationServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -63,5 +75,35 @@ class GenerationServicer(metaclass=_abc_1.ABCMeta):
         request: _generation_pb2.GetModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_generation_pb2.ModelInfo, _abc.Awaitable[_generation_pb2.ModelInfo]]: ...
+
+    @_abc_1.abstractmethod
+    def Tokenize(
+        self,
+        request: _generation_pb2.TokenizeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_generation_pb2.TokenizeReply, _abc.Awaitable[_generation_pb2.TokenizeReply]]:
+        """What Generate would make of a text or a chat."""
+
+    @_abc_1.abstractmethod
+    def Detokenize(
+        self,
+        request: _generation_pb2.DetokenizeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_generation_pb2.DetokenizeReply, _abc.Awaitable[_generation_pb2.DetokenizeReply]]: ...
+
+    @_abc_1.abstractmethod
+    def ListDrafters(
+        self,
+        request: _generation_pb2.ListDraftersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_generation_pb2.ListDraftersReply, _abc.Awaitable[_generation_pb2.ListDraftersReply]]: ...
+
+    @_abc_1.abstractmethod
+    def GetStatus(
+        self,
+        request: _generation_pb2.GetStatusRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_generation_pb2.FleetStatus, _abc.Awaitable[_generation_pb2.FleetStatus]]:
+        """What the gateway that answers knows of the fleet."""
 
 def add_GenerationServicer_to_server(servicer: GenerationServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

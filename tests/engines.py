@@ -27,13 +27,14 @@ from services.dcut.costs.steps import StepCosts
 from services.dcut.local.guide import NO_GUIDE, Guide
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation
+from services.requests.task import UNKNOWN_TASK
 from services.target.config import EngineConfig
 from services.target.drafting.interface import DraftingDesk
 from services.target.emission import Emission, Finish, TokenTrace
 from services.target.engine import Engine
 from services.target.model.loader import LoadedTarget, Precision, load_target
 from services.target.sampling.logprobs import TokenLogprobs
-from services.target.sequence import Request
+from services.target.sequence import Progress, Request
 
 VOCABULARY = 320
 TIMEOUT_S = 240.0
@@ -119,6 +120,7 @@ class Ask:
     prompt: Sequence[int]
     sampling: SamplingParams
     speculation: Speculation = field(default_factory=Speculation)
+    begun: tuple[int, ...] = ()  # what of the first choice another replica has said already
 
 
 @contextmanager
@@ -163,8 +165,13 @@ def answer_all(engine: Engine, asks: Sequence[Ask], concurrency: int | None = No
                     places.release()
 
         sampling = ask.sampling if ask.sampling.seed is not None else replace(ask.sampling, seed=0)
+        grammar = None if sampling.response_format is None else engine.grammars.compile(sampling.response_format)
         request_id = f"request-{next(_numbers)}"
-        engine.submit(Request(request_id, tuple(ask.prompt), sampling, ask.speculation, sink))
+        progress = (Progress(0, ask.begun),) if ask.begun else ()
+        request = Request(
+            request_id, tuple(ask.prompt), sampling, ask.speculation, sink, UNKNOWN_TASK, progress, grammar
+        )
+        engine.submit(request)
 
     for index in range(len(asks)):
         assert places.acquire(timeout=TIMEOUT_S), "requests do not end"

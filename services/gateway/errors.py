@@ -11,8 +11,7 @@ from typing import Any
 import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
-
-_STATUS_METADATA = "grpc-status-details-bin"
+from grpc_status import rpc_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class ApiError(Exception):
         kind = self.kind.value
         return {"error": {"message": self.message, "type": kind.type, "param": self.field, "code": kind.code}}
 
-    def grpc_metadata(self) -> tuple[tuple[str, bytes], ...]:
+    def grpc_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         """Trailing metadata with a google.rpc.Status: BadRequest, RetryInfo and ErrorInfo where they apply."""
         details = [error_details_pb2.ErrorInfo(reason=self.kind.value.code.upper(), domain="draftfleet")]
         packed = [_pack(detail) for detail in details]
@@ -97,7 +96,7 @@ class ApiError(Exception):
             delay.FromMilliseconds(round(self.retry_after_s * 1000))
             packed.append(_pack(error_details_pb2.RetryInfo(retry_delay=delay)))
         status = status_pb2.Status(code=self.grpc_code.value[0], message=self.message, details=packed)
-        return ((_STATUS_METADATA, status.SerializeToString()),)
+        return rpc_status.to_status(status).trailing_metadata
 
 
 def _pack(message: Any) -> any_pb2.Any:

@@ -7,32 +7,26 @@ import logging
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import NoReturn, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError, Message
-from google.protobuf.unknown_fields import UnknownFieldSet
+from google.protobuf.message import Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from protos import generation_pb2 as pb
 from services.gateway.errors import ApiError, ErrorKind
-from services.gateway.gateway import Gateway, Job, Prompt
+from services.gateway.gateway import Gateway, Job, Prompt, sampling_names
+from services.gateway.inspection import Inspection
+from services.gateway.wire import SERVICE, Context, abort, messages_of, parsed
 from services.requests.codec import sampling_from_proto, speculation_from_proto
-from services.requests.sampling import SamplingParams
 
 logger = logging.getLogger(__name__)
 
-SERVICE = pb.DESCRIPTOR.services_by_name["Generation"].full_name
 _MAX_REQUEST_ID = 128
-_CHAT_ROLES = ("system", "developer", "user", "assistant")
-_SAMPLING_NAMES = {name: f"sampling.{name}" for name in SamplingParams.__dataclass_fields__}
+_SAMPLING_NAMES = sampling_names("sampling.")
 _SPECULATION_NAMES = {name: f"speculation.{name}" for name in ("drafter", "max_draft_tokens")}
 _PROMPT_FIELDS = {"text": "text", "token_ids": "token_ids.ids", "chat": "chat.messages"}
-
-_M = TypeVar("_M", bound=Message)
-_Context = grpc.aio.ServicerContext[bytes, Message]
 
 
 class Generation:
@@ -41,6 +35,7 @@ class Generation:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._inspection = Inspection(gateway)
 
     def handler(self) -> grpc.GenericRpcHandler[bytes, Message]:
         return grpc.method_handlers_generic_handler(
@@ -49,31 +44,22 @@ class Generation:
                 "Generate": grpc.unary_stream_rpc_method_handler(
                     self.generate, response_serializer=pb.GenerateChunk.SerializeToString
                 ),
-                "GetModel": grpc.unary_unary_rpc_method_handler(
-                    self.get_model, response_serializer=pb.ModelInfo.SerializeToString
-                ),
+                **self._inspection.handlers(),
             },
         )
 
-    async def generate(self, data: bytes, context: _Context) -> AsyncIterator[pb.GenerateChunk]:
+    async def generate(self, data: bytes, context: Context) -> AsyncIterator[pb.GenerateChunk]:
         try:
             with self._gateway.admission.enter():
-                job = await self._job(_parsed(data, pb.GenerateRequest), context.time_remaining())
+                job = await self._job(parsed(data, pb.GenerateRequest), context.time_remaining())
                 async with aclosing(self._gateway.run(job)) as chunks:
                     async for chunk in chunks:
                         yield chunk
         except ApiError as error:
-            await _abort(context, error)
+            await abort(context, error)
         except Exception:
             logger.exception("a request failed")
-            await _abort(context, ApiError(ErrorKind.INTERNAL, "internal error"))
-
-    async def get_model(self, data: bytes, context: _Context) -> pb.ModelInfo:
-        try:
-            self._gateway.check_model(_parsed(data, pb.GetModelRequest).model or "default")
-            return await self._gateway.model_info()
-        except ApiError as error:
-            await _abort(context, error)
+            await abort(context, ApiError(ErrorKind.INTERNAL, "internal error"))
 
     async def _job(self, request: pb.GenerateRequest, time_remaining: float | None) -> Job:
         if len(request.request_id) > _MAX_REQUEST_ID:
@@ -111,15 +97,7 @@ class Generation:
             if not request.text:
                 raise ApiError(ErrorKind.INVALID, "text: it must not be empty", field="text")
             return await self._gateway.text_prompt(request.text, "text")
-        if not request.chat.messages:
-            raise ApiError(ErrorKind.INVALID, "chat.messages: it must not be empty", field="chat.messages")
-        for index, message in enumerate(request.chat.messages):
-            if message.role not in _CHAT_ROLES:
-                field = f"chat.messages[{index}].role"
-                text = f"{field}: {message.role[:32]!r} is not known; it must be one of {', '.join(_CHAT_ROLES)}"
-                raise ApiError(ErrorKind.INVALID, text, field=field)
-        turns = [(message.role, message.content) for message in request.chat.messages]
-        return await self._gateway.chat_prompt(turns, "chat.messages")
+        return await self._gateway.chat_prompt(messages_of(request.chat), "chat.messages")
 
 
 class FrontDoor:
@@ -179,40 +157,3 @@ class FrontDoor:
         status = health_pb2.HealthCheckResponse
         for service in ("", SERVICE):
             await self._health.set(service, status.SERVING if is_ready else status.NOT_SERVING)
-
-
-def _parsed(data: bytes, kind: type[_M]) -> _M:
-    """Raises ApiError for bytes that are no such message, or hold fields that this version does not know:
-    leaving them out silently could change the answer."""
-    try:
-        message = kind.FromString(data)
-    except DecodeError as error:
-        name = kind.DESCRIPTOR.full_name
-        raise ApiError(ErrorKind.MALFORMED, f"request: not a valid {name} message") from error
-    unknown = _unknown_field(message)
-    if unknown is not None:
-        raise ApiError(
-            ErrorKind.UNKNOWN_FIELD,
-            f"{unknown}: unknown field; this server's protocol is {SERVICE.rpartition('.')[0]}",
-            field=unknown,
-        )
-    return message
-
-
-def _unknown_field(message: Message, path: str = "") -> str | None:
-    for field in UnknownFieldSet(message):  # type: ignore[attr-defined]  # missing from its stub
-        return f"{path}#{field.field_number}"
-    for descriptor, value in message.ListFields():
-        if descriptor.message_type is None or descriptor.message_type.GetOptions().map_entry:
-            continue
-        nested = value if descriptor.is_repeated else [value]
-        for item in nested:
-            found = _unknown_field(item, f"{path}{descriptor.name}.")
-            if found is not None:
-                return found
-    return None
-
-
-async def _abort(context: _Context, error: ApiError) -> NoReturn:
-    await context.abort(error.grpc_code, error.message, error.grpc_metadata())
-    raise AssertionError("abort always raises")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import Any
 
 from protos import generation_pb2 as pb
 from services.gateway.admission import Admission
@@ -42,6 +44,7 @@ class Job:
     speculation: Speculation
     timeout_s: float
     task: Task
+    names: Mapping[str, str]  # of the sampling fields, as the client knows them
 
 
 class Gateway:
@@ -64,21 +67,44 @@ class Gateway:
                 field="model",
             )
 
-    async def text_prompt(self, text: str, field: str) -> Prompt:
-        """A plain prompt; `field` names it in errors."""
+    async def text_ids(self, text: str, field: str, *, add_special: bool = True) -> list[int]:
+        """Ids of a text; `add_special`: with those that the model starts with. `field` names it in errors."""
         self._check_characters(len(text), field)
-        return Prompt(tuple(await self.tokenization.prompt_ids(text)), self._classifier.of_prompt(text))
+        return await self.tokenization.prompt_ids(text, add_special=add_special)
 
-    async def chat_prompt(self, turns: Sequence[tuple[str, str]], field: str) -> Prompt:
-        """A chat given as (role, content); `field` names it in errors."""
-        self._check_characters(sum(len(content) for _, content in turns), field)
+    async def chat_ids(
+        self, messages: Sequence[Message], field: str, tools: Sequence[dict[str, Any]] = ()
+    ) -> list[int]:
+        """Ids of a chat up to the assistant's turn; `field` names it in errors."""
+        extra = [*tools, *(call for m in messages for call in m.get("tool_calls", ()))]
+        self._check_characters(sum(len(m["content"]) for m in messages) + sum(len(json.dumps(e)) for e in extra), field)
         # Chat templates know the newer name's older one.
-        messages = [Message(role=_TEMPLATE_ROLES.get(role, role), content=content) for role, content in turns]
+        turns = [m | Message(role=_TEMPLATE_ROLES.get(m["role"], m["role"]), content=m["content"]) for m in messages]
         try:
-            ids = await self.tokenization.chat_ids(messages)
+            return await self.tokenization.chat_ids(turns, tools)
         except ValueError as error:
             raise ApiError.of_value(error, {"messages": field}) from error
-        return Prompt(tuple(ids), self._classifier.of_messages(turns))
+
+    async def text_of(self, ids: Sequence[int], field: str) -> str:
+        """Text of token ids, special ones included; `field` names them in errors."""
+        if len(ids) > self.config.max_prompt_characters:
+            message = (
+                f"{field}: {len(ids)} tokens are too many; at most {self.config.max_prompt_characters} are allowed"
+            )
+            raise ApiError(ErrorKind.INVALID, message, field=field)
+        _check_ids(ids, (await self.targets.info()).vocabulary, field)
+        return await self.tokenization.text(ids)
+
+    async def text_prompt(self, text: str, field: str) -> Prompt:
+        """A plain prompt; `field` names it in errors."""
+        return Prompt(tuple(await self.text_ids(text, field)), self._classifier.of_prompt(text))
+
+    async def chat_prompt(
+        self, messages: Sequence[Message], field: str, tools: Sequence[dict[str, Any]] = ()
+    ) -> Prompt:
+        """A chat up to the assistant's turn; `field` names it in errors."""
+        task = self._classifier.of_messages([(m["role"], m["content"]) for m in messages])
+        return Prompt(tuple(await self.chat_ids(messages, field, tools)), task)
 
     async def job(
         self,
@@ -103,13 +129,7 @@ class Gateway:
         info = await self.targets.info()
         if not prompt_ids:
             raise ApiError(ErrorKind.INVALID, f"{prompt_field}: it must not be empty", field=prompt_field)
-        for token in (min(prompt_ids), max(prompt_ids)):
-            if not 0 <= token < info.vocabulary:
-                message = (
-                    f"{prompt_field}: token id {token} is out of range; "
-                    f"it must be at least 0 and at most {info.vocabulary - 1}"
-                )
-                raise ApiError(ErrorKind.INVALID, message, field=prompt_field)
+        _check_ids(prompt_ids, info.vocabulary, prompt_field)
         room = info.max_context - len(prompt_ids)
         if room < 1:
             raise ApiError(
@@ -134,6 +154,7 @@ class Gateway:
                 f"it must be at least 1 and at most {room}, for the context holds {info.max_context}",
                 field=max_tokens_field,
             )
+        names = sampling_names(sampling_prefix)
         try:
             sampling.check_vocabulary(info.vocabulary)
             complete = replace(
@@ -143,7 +164,6 @@ class Gateway:
                 seed=secrets.randbits(64) if sampling.seed is None else sampling.seed,
             )
         except ValueError as error:
-            names = {name: f"{sampling_prefix}{name}" for name in SamplingParams.__dataclass_fields__}
             raise ApiError.of_value(error, names) from error
         limit = self.config.request_timeout_s
         return Job(
@@ -153,12 +173,13 @@ class Gateway:
             speculation,
             limit if timeout_s is None else min(limit, timeout_s),
             prompt.task or await self._task_of_ids(prompt_ids),
+            names,
         )
 
     async def run(self, job: Job) -> AsyncGenerator[pb.GenerateChunk, None]:
         """Chunks of all choices; the first of each tells the seed and the client's request id."""
         assert job.sampling.seed is not None
-        call = TargetCall(job.prompt_ids, job.sampling, job.speculation, job.timeout_s, job.task)
+        call = TargetCall(job.prompt_ids, job.sampling, job.speculation, job.timeout_s, job.task, job.names)
         begun: set[int] = set()
         async with aclosing(self.targets.generate(call)) as chunks:
             async for chunk in chunks:
@@ -201,3 +222,15 @@ class Gateway:
             raise ApiError(
                 ErrorKind.INVALID, f"{field}: {count} characters are too many; at most {limit} are allowed", field=field
             )
+
+
+def sampling_names(prefix: str) -> dict[str, str]:
+    """What clients call the fields of SamplingParams; `prefix` stands before each."""
+    return {name: f"{prefix}{name}" for name in SamplingParams.__dataclass_fields__}
+
+
+def _check_ids(ids: Sequence[int], vocabulary: int, field: str) -> None:
+    for token in (min(ids), max(ids)) if ids else ():
+        if not 0 <= token < vocabulary:
+            message = f"{field}: token id {token} is out of range; it must be at least 0 and at most {vocabulary - 1}"
+            raise ApiError(ErrorKind.INVALID, message, field=field)

@@ -22,12 +22,14 @@ from services.gateway.errors import ApiError, ErrorKind
 from services.gateway.fleet_summary import summarize
 from services.gateway.gateway import ALIAS, Gateway
 from services.gateway.openai.plans import Plan, plan_chat, plan_completion
+from services.gateway.openai.tokens import detokenize, tokenize
 from services.gateway.playground import Playground
 
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 Planner = Callable[[Gateway, bytes], Awaitable[Plan]]
+Teller = Callable[[Gateway, bytes], Awaitable[dict[str, Any]]]
 _CLIENT_GONE = 499  # nobody is there to read it
 
 
@@ -39,6 +41,8 @@ def create_app(gateway: Gateway) -> FastAPI:
     app.add_api_route("/v1/chat/completions", doors.chat_completions, methods=["POST"])
     app.add_api_route("/v1/models", doors.models, methods=["GET"])
     app.add_api_route("/v1/models/{name:path}", doors.model, methods=["GET"])
+    app.add_api_route("/tokenize", doors.tokenize, methods=["POST"])
+    app.add_api_route("/detokenize", doors.detokenize, methods=["POST"])
     app.add_api_route("/healthz", doors.healthz, methods=["GET"])
     app.add_api_route("/readyz", doors.readyz, methods=["GET"])
     app.add_api_route("/status", doors.status, methods=["GET"])
@@ -61,6 +65,12 @@ class _Doors:
 
     async def chat_completions(self, request: Request) -> Response:
         return await self._answer(request, plan_chat)
+
+    async def tokenize(self, request: Request) -> dict[str, Any]:
+        return await self._told(request, tokenize)
+
+    async def detokenize(self, request: Request) -> dict[str, Any]:
+        return await self._told(request, detokenize)
 
     async def models(self) -> dict[str, Any]:
         info = await self._gateway.model_info()
@@ -122,6 +132,11 @@ class _Doors:
             if len(body) > limit:
                 raise ApiError(ErrorKind.TOO_LARGE, f"body: it is too large; at most {limit} bytes are allowed")
         return bytes(body)
+
+    async def _told(self, request: Request, tell: Teller) -> dict[str, Any]:
+        body = await self._body(request)
+        with self._gateway.admission.enter():
+            return await tell(self._gateway, body)
 
     async def _answer(self, request: Request, planner: Planner) -> Response:
         body = await self._body(request)

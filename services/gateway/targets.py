@@ -7,9 +7,9 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -55,6 +55,7 @@ class TargetCall:
     speculation: Speculation
     timeout_s: float
     task: Task = UNKNOWN_TASK
+    names: Mapping[str, str] = field(default_factory=dict)  # of the sampling fields, as the client knows them
 
 
 class _Lost(Exception):
@@ -234,16 +235,16 @@ class TargetPool:
             if unfinished:
                 raise _Lost("it ended the stream before every choice was finished")
         except grpc.aio.AioRpcError as error:
-            raise self._explained(member, error) from error
+            raise self._explained(member, call, error) from error
         finally:
             rpc.cancel()
             if attaching is not None:
                 attaching.cancel()
 
-    def _explained(self, member: Member, error: grpc.aio.AioRpcError) -> Exception:
+    def _explained(self, member: Member, call: TargetCall, error: grpc.aio.AioRpcError) -> Exception:
         code, details = error.code(), error.details() or ""
         if code in _CLIENT_MISTAKES:
-            return ApiError.of_value(ValueError(details))
+            return ApiError.of_value(ValueError(details), call.names)
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
             return ApiError(ErrorKind.DEADLINE, "the request did not end within its deadline")
         if code in _REPLICA_FAULTS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from protos import generation_pb2 as pb
+from services.requests.json_schema import ANY_OBJECT
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation, as_drafter_choice
 from services.requests.task import UNKNOWN_TASK, Task, TaskClass
@@ -37,6 +38,7 @@ def sampling_from_proto(message: pb.Sampling) -> SamplingParams:
         bad_words=tuple(tuple(word.ids) for word in message.bad_words),
         stop=tuple(message.stop),
         stop_token_ids=tuple(message.stop_token_ids),
+        response_format=_schema_from_proto(message.response_format) if message.HasField("response_format") else None,
     )
 
 
@@ -48,7 +50,19 @@ def sampling_to_proto(params: SamplingParams) -> pb.Sampling:
         bad_words=[pb.TokenIds(ids=word) for word in params.bad_words],
         stop=params.stop,
         stop_token_ids=params.stop_token_ids,
+        response_format=_schema_to_proto(params.response_format),
     )
+
+
+def _schema_to_proto(schema: str | None) -> pb.ResponseFormat | None:
+    return None if schema is None else pb.ResponseFormat(json_schema=schema)
+
+
+def _schema_from_proto(message: pb.ResponseFormat) -> str:
+    form = message.WhichOneof("format")
+    if form is None:
+        raise ValueError("response_format: one of json_object and json_schema is required")
+    return ANY_OBJECT if form == "json_object" else message.json_schema
 
 
 def speculation_from_proto(message: pb.Speculation) -> Speculation:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from services.requests.json_schema import check_schema
+
 MAX_CHOICES = 16
 MAX_LOGPROBS = 20
 MAX_STOPS = 16
@@ -46,6 +48,7 @@ class SamplingParams:
     prompt_logprobs: int | None = None
     ignore_eos: bool = False
     include_stop: bool = False
+    response_format: str | None = None  # the JSON schema that the answer follows; None: free text
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
@@ -86,6 +89,8 @@ class SamplingParams:
             if any("\ud800" <= character <= "\udfff" for character in text):
                 raise ValueError("stop: a lone surrogate is not allowed; give text that UTF-8 can write")
         _at_most("stop_token_ids", len(self.stop_token_ids), MAX_STOPS)
+        if self.response_format is not None:
+            check_schema(self.response_format)
 
     @property
     def is_greedy(self) -> bool:

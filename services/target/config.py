@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from services.dcut.local.config import LocalDcutConfig
 from services.rpc.ports import ANY_PORT, PortRange
 from services.target.drafting.config import DraftingConfig
+from services.target.grammar.config import GrammarConfig
 from services.target.model.precision import Precision
 
 
@@ -32,6 +33,9 @@ class EngineConfig(BaseModel):
     )
     dcut: LocalDcutConfig = Field(
         default_factory=LocalDcutConfig, description="which drafts are worth asking for and verifying"
+    )
+    grammar: GrammarConfig = Field(
+        default_factory=lambda: GrammarConfig(), description="answers that follow a JSON schema"
     )
     drafting: DraftingConfig = Field(default_factory=DraftingConfig, description="dealings with drafters")
     ports: PortRange = Field(ANY_PORT, description="where gateways reach the replica")

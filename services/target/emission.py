@@ -7,7 +7,8 @@ from typing import Literal
 
 from services.target.sampling.logprobs import TokenLogprobs
 
-FinishReason = Literal["stop", "length", "abort", "error"]
+# refused: what the request asks for cannot be done; error: a fault of ours.
+FinishReason = Literal["stop", "length", "abort", "refused", "error"]
 Origin = Literal["plain", "accepted", "bonus"]
 
 

@@ -23,6 +23,7 @@ from services.target.config import EngineConfig
 from services.target.draft_control import DraftControl
 from services.target.drafting.interface import DraftingDesk, Lease
 from services.target.emission import Emission, Finish, FinishReason, Statistics
+from services.target.grammar.compiler import GrammarCompiler
 from services.target.kv.blocks import BlockManager
 from services.target.kv.pool import KVPool
 from services.target.model.loader import LoadedTarget
@@ -74,6 +75,7 @@ class Engine:
         """
         self.target = target
         self.config = config
+        self.grammars = GrammarCompiler(tokenizer, target.spec.vocabulary, target.spec.eos_ids, config.grammar)
         self._tokenizer = tokenizer
         self._desk = desk
         num_blocks = (config.kv_memory_mb << 20) // KVPool.bytes_per_block(target.spec, target.dtype)
@@ -103,6 +105,7 @@ class Engine:
         self._is_stopping = True
         self._desk.wake()
         self._thread.join(timeout_s)
+        self.grammars.close()
 
     @property
     def is_healthy(self) -> bool:
@@ -151,6 +154,7 @@ class Engine:
         if sampling.seed is None:
             raise ValueError("seed: it is missing; the gateway sets one for every request")
         sampling.check_vocabulary(vocabulary)
+        assert (sampling.response_format is None) == (request.grammar is None), "the grammar is compiled before"
         if sampling.max_tokens is None:
             sampling = replace(sampling, max_tokens=room, min_tokens=min(sampling.min_tokens, room))
         request = replace(request, sampling=sampling)
@@ -273,6 +277,7 @@ class Engine:
             noise_key(sampling.seed, begun.choice),
             frozenset(request.prompt) if sampling.has_penalties else frozenset(),
             (*eos, *sampling.stop_token_ids),
+            None if request.grammar is None else request.grammar.fresh(eos),
         )
         sequence = Sequence(
             next(self._ids),

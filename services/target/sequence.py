@@ -9,6 +9,7 @@ from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation
 from services.requests.task import UNKNOWN_TASK, Task
 from services.target.emission import Emission, Statistics
+from services.target.grammar.state import GrammarState
 from services.target.kv.blocks import ROOT
 from services.target.sampling.logprobs import TokenLogprobs
 from services.target.sampling.pipeline import SamplingState
@@ -36,6 +37,7 @@ class Request:
     sink: Sink  # called in the engine's thread; must not block
     task: Task = UNKNOWN_TASK
     progress: tuple[Progress, ...] = ()  # choices to go on with; empty: all, from the beginning
+    grammar: GrammarState | None = None  # at its start, of the schema that the sampling parameters name
 
     @property
     def choices(self) -> tuple[Progress, ...]:

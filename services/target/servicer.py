@@ -17,6 +17,7 @@ from services.target.codec import to_chunk
 from services.target.drafting.interface import Lease
 from services.target.emission import Emission
 from services.target.engine import Engine, EngineFull
+from services.target.grammar.compiler import CompilerBusy
 from services.target.sequence import Progress, Request
 
 if TYPE_CHECKING:
@@ -56,12 +57,13 @@ class TargetServicer(target_pb2_grpc.TargetServicer):
             speculation = speculation_from_proto(request.speculation)
             task = task_from_proto(request.task_class, request.class_confidence)
             progress = tuple(Progress(begun.choice, tuple(begun.token_ids)) for begun in request.progress)
-            self._engine.submit(
-                Request(request.request_id, tuple(request.prompt_ids), sampling, speculation, sink, task, progress)
-            )
+            schema = sampling.response_format
+            grammar = None if schema is None else await self._engine.grammars.grammar(schema)
+            ids = tuple(request.prompt_ids)
+            self._engine.submit(Request(request.request_id, ids, sampling, speculation, sink, task, progress, grammar))
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except EngineFull as error:
+        except (EngineFull, CompilerBusy) as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         exactness = self._engine.target.verdict.exactness
         left = len(progress) or sampling.n
@@ -73,6 +75,8 @@ class TargetServicer(target_pb2_grpc.TargetServicer):
                 finish = emission.finish
                 if finish is not None and finish.reason == "error":
                     await context.abort(grpc.StatusCode.INTERNAL, finish.error)
+                if finish is not None and finish.reason == "refused":
+                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, finish.error)
                 chunk = to_chunk(emission, speculation.drafter, exactness)
                 if is_first[emission.choice]:
                     is_first[emission.choice] = False

@@ -33,7 +33,7 @@ class Outcome:
     text: str
     time: float
     finish_reason: FinishReason | None
-    stop: str
+    stop: str  # what ended the answer, or why it was refused
     logprobs: tuple[TokenLogprobs, ...]
     trace: tuple[TokenTrace, ...]
     num_verified: int = 0  # drafts in the step
@@ -82,7 +82,7 @@ class Stepper:
             if work.reaches_end:
                 chosen, rows = next(choices)
                 outcomes.append(self._decide(work, chosen, rows, result.logits_QV, now))
-                num_kept = work.count + len(outcomes[-1].tokens) - 1
+                num_kept = work.count + max(len(outcomes[-1].tokens) - 1, 0)
             else:
                 num_kept = work.count
                 self._scheduler.commit(work, (), 0)
@@ -104,7 +104,9 @@ class Stepper:
         sequence = outcome.sequence
         finish = None
         if outcome.finish_reason is not None:
-            finish = self._finish(sequence, outcome.finish_reason, outcome.stop, "")
+            is_refused = outcome.finish_reason == "refused"
+            stop, error = ("", outcome.stop) if is_refused else (outcome.stop, "")
+            finish = self._finish(sequence, outcome.finish_reason, stop, error)
         prompt_logprobs, sequence.prompt_logprobs = tuple(sequence.prompt_logprobs), []
         sequence.request.sink(
             Emission(
@@ -136,6 +138,11 @@ class Stepper:
 
     def _decide(self, work: Work, chosen: list[int], rows: Rows, logits_QV: torch.Tensor, now: float) -> Outcome:
         sequence = work.sequence
+        grammar = sequence.sampling.grammar
+        if not chosen:
+            assert grammar is not None, "only a grammar can leave nothing to choose"
+            self._scheduler.commit(work, (), 0)
+            return Outcome(sequence, (), "", now, "refused", grammar.failure, (), ())
         was_decoding = sequence.is_decoding
         accepted = count_accepted(chosen, work.drafts)
         emitted = chosen[: accepted + 1]
@@ -178,7 +185,7 @@ class Stepper:
 
     def _advance_text(self, sequence: Sequence, token: int) -> tuple[str, FinishReason | None, str]:
         """Text that may be shown after one more token, and whether the answer ends with it."""
-        params = sequence.request.sampling
+        params, grammar = sequence.request.sampling, sequence.sampling.grammar
         num_output = len(sequence.sampling.output)
         assert params.max_tokens is not None
         may_stop = num_output >= params.min_tokens
@@ -186,6 +193,8 @@ class Stepper:
         stop = ""
         if may_stop and token in sequence.sampling.ending_ids:
             reason, stop = "stop", str(token) if token in params.stop_token_ids else ""
+        elif grammar is not None and grammar.is_complete:
+            reason = "stop"
         elif num_output >= params.max_tokens:
             reason = "length"
         piece = sequence.detokenizer.push(token)

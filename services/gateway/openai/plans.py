@@ -24,6 +24,7 @@ from services.gateway.openai.answers import (
     Header,
     Streamed,
 )
+from services.gateway.openai.chats import tools_of, turns
 from services.gateway.openai.parsing import parse
 from services.gateway.openai.schema import ChatRequest, CompletionRequest
 from services.gateway.openai.tally import Tally
@@ -106,7 +107,7 @@ async def plan_chat(gateway: Gateway, body: bytes) -> Plan:
     asked = await _ready(gateway, chat(request))
     check_choices(1, asked.sampling.n, gateway.config.max_choices)
     header = await _header(gateway, "chatcmpl-", request.model)
-    given = await gateway.chat_prompt([(m.role, m.text()) for m in request.messages], "messages")
+    given = await gateway.chat_prompt(turns(request.messages), "messages", tools_of(request.tools, request.tool_choice))
     job = await _job(gateway, asked, header.id, given, "messages")
     return Plan(header, asked, [job], ChatAnswer(asked, given.ids, gateway.tokenization.token_bytes), gateway)
 

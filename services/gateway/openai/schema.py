@@ -1,13 +1,16 @@
 """The shapes of OpenAI's requests, with our extensions.
 
 Bounds live in SamplingParams and Speculation; here are shapes only. A field that
-is null takes its default. Fields that change nothing here are accepted, because
-official clients and frameworks send them; fields that would change the answer
-and are not there yet are refused by name.
+is null takes its default. Three more rules for what we do not have: fields that
+could not change an answer are accepted, because official clients and frameworks
+send them; fields of OpenAI and vLLM that would change it are refused by name,
+unless they hold the value that means "off"; unknown fields are refused with the
+nearest known name, for one that is mistyped and ignored is a wrong answer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -29,10 +32,21 @@ class DraftfleetOptions(_Shape):
 class StreamOptions(_Shape):
     include_usage: bool | None = None
     include_obfuscation: bool | None = None  # no effect
+    continuous_usage_stats: Literal[False] | None = None
+
+
+class NamedSchema(_Shape):
+    """`schema`, which pydantic has another use for, is the JSON Schema itself."""
+
+    name: str | None = None  # no effect
+    description: str | None = None  # no effect
+    json_schema: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None  # no effect: a schema is always followed
 
 
 class ResponseFormat(_Shape):
-    type: str
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
 
 
 class TextPart(_Shape):
@@ -40,20 +54,44 @@ class TextPart(_Shape):
     text: str
 
 
+class CalledFunction(_Shape):
+    name: str
+    arguments: str  # JSON
+
+
+class ToolCall(_Shape):
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class Function(_Shape):
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None  # JSON Schema
+    strict: bool | None = None
+
+
+class Tool(_Shape):
+    type: Literal["function"]
+    function: Function
+
+
 class Message(_Shape):
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
     name: str | None = None  # no effect: chat templates have no place for it
     refusal: None = None  # sent back by clients that repeat an answer
     annotations: list[Any] | None = Field(None, max_length=0)
     audio: None = None
     function_call: None = None
-    tool_calls: list[Any] | None = Field(None, max_length=0)
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
 
     def text(self) -> str:
         if isinstance(self.content, str):
             return self.content
-        return "".join(part.text for part in self.content)
+        return "".join(part.text for part in self.content or ())
 
 
 class CommonRequest(_Shape):
@@ -94,6 +132,47 @@ class CommonRequest(_Shape):
 
     response_format: ResponseFormat | None = None
 
+    # vLLM's, refused unless they hold what `OFF` says.
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    use_beam_search: bool | None = None
+    length_penalty: float | None = None
+    truncate_prompt_tokens: int | None = None
+    allowed_token_ids: list[int] | None = None
+    return_tokens_as_token_ids: bool | None = None
+    return_token_ids: bool | None = None
+    priority: int | None = None
+
+
+# Values that mean "off", by field; null does for every field.
+OFF: Mapping[str, object] = {
+    "skip_special_tokens": True,
+    "spaces_between_special_tokens": True,
+    "use_beam_search": False,
+    "length_penalty": 1.0,
+    "truncate_prompt_tokens": None,
+    "allowed_token_ids": None,
+    "return_tokens_as_token_ids": False,
+    "return_token_ids": False,
+    "priority": 0,
+    "best_of": 1,
+    "suffix": "",
+    "add_special_tokens": True,
+    "modalities": ["text"],
+    "functions": [],
+    "function_call": "none",
+    "audio": None,
+    "prediction": None,
+    "moderation": None,
+    "web_search_options": None,
+    "reasoning_effort": None,
+    "verbosity": None,
+    "add_generation_prompt": True,
+    "continue_final_message": False,
+    "chat_template": None,
+    "chat_template_kwargs": {},
+}
+
 
 class CompletionRequest(CommonRequest):
     """Body of POST /v1/completions."""
@@ -101,8 +180,11 @@ class CompletionRequest(CommonRequest):
     prompt: str | list[str] | list[int] | list[list[int]]
     logprobs: int | None = None
     echo: bool | None = None
+
+    # Refused unless they hold what `OFF` says.
     best_of: int | None = None
     suffix: str | None = None
+    add_special_tokens: bool | None = None
 
 
 class ChatRequest(CommonRequest):
@@ -112,12 +194,12 @@ class ChatRequest(CommonRequest):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    modalities: list[str] | None = None
-    parallel_tool_calls: bool | None = None
+    tools: list[Tool] | None = None
+    parallel_tool_calls: bool | None = None  # no effect
     tool_choice: Literal["none", "auto"] | None = None
 
-    # Known, and refused when set.
-    tools: list[Any] | None = None
+    # Refused unless they hold what `OFF` says.
+    modalities: list[str] | None = None
     functions: list[Any] | None = None
     function_call: Any | None = None
     audio: Any | None = None
@@ -126,3 +208,27 @@ class ChatRequest(CommonRequest):
     verbosity: str | None = None
     moderation: Any | None = None
     web_search_options: Any | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class TokenizeRequest(_Shape):
+    """Body of POST /tokenize, as vLLM has it: a prompt, or messages."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[Message] | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: Literal[True] | None = None
+    continue_final_message: Literal[False] | None = None
+    return_token_strs: bool | None = None
+    tools: list[Tool] | None = None
+
+
+class DetokenizeRequest(_Shape):
+    """Body of POST /detokenize, as vLLM has it."""
+
+    model: str | None = None
+    tokens: list[int]

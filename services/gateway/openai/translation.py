@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from services.gateway.errors import ApiError, ErrorKind
-from services.gateway.openai.schema import ChatRequest, CommonRequest, CompletionRequest
+from services.gateway.openai.schema import OFF, ChatRequest, CommonRequest, CompletionRequest, ResponseFormat
+from services.requests.json_schema import ANY_OBJECT
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation, as_drafter_choice
 
@@ -59,10 +61,6 @@ def prompts_of(request: CompletionRequest) -> list[Prompt]:
 
 def completion(request: CompletionRequest) -> Asked:
     """Raises ApiError naming the field."""
-    if request.best_of not in (None, 1):
-        raise _unsupported("best_of", "only 1 is allowed")
-    if request.suffix:
-        raise _unsupported("suffix", "leave it out")
     echo = bool(request.echo)
     prompt_logprobs = request.prompt_logprobs
     if echo and request.logprobs is not None:
@@ -80,14 +78,6 @@ def completion(request: CompletionRequest) -> Asked:
 
 def chat(request: ChatRequest) -> Asked:
     """Raises ApiError naming the field."""
-    for name in ("tools", "functions", "function_call", "audio", "prediction", "moderation", "web_search_options"):
-        if getattr(request, name) not in (None, [], "none"):
-            raise _unsupported(name, "leave it out")
-    for name in ("reasoning_effort", "verbosity"):
-        if getattr(request, name) is not None:
-            raise _unsupported(name, "leave it out")
-    if request.modalities not in (None, ["text"]):
-        raise _unsupported("modalities", 'only ["text"] is allowed')
     if not request.messages:
         raise ApiError(ErrorKind.INVALID, "messages: it must not be empty", field="messages")
     if request.top_logprobs is not None and not request.logprobs:
@@ -123,8 +113,11 @@ def _asked(
     echo: bool,
     names: Mapping[str, str],
 ) -> Asked:
-    if request.response_format is not None and request.response_format.type != "text":
-        raise _unsupported("response_format", 'only {"type": "text"} is allowed')
+    for name, off in OFF.items():
+        if getattr(request, name, None) not in (None, off):
+            raise _unsupported(
+                name, "leave it out" if off in (None, [], {}, "") else f"only {json.dumps(off)} is allowed"
+            )
     if request.stream_options is not None and not request.stream:
         raise ApiError(ErrorKind.INVALID, "stream_options: it needs stream to be true", field="stream_options")
     if request.top_k is not None and request.top_k == -1:
@@ -154,6 +147,7 @@ def _asked(
             logit_bias=_biases(request.logit_bias or {}),
             stop=stop,
             stop_token_ids=tuple(request.stop_token_ids or ()),
+            response_format=_schema(request.response_format),
             **{name: value for name, value in scalars.items() if value is not None},  # type: ignore[arg-type]
         )
     except ValueError as error:
@@ -184,6 +178,18 @@ def _speculation(request: CommonRequest) -> Speculation:
         )
     except ValueError as error:
         raise ApiError.of_value(error, _DRAFTFLEET_NAMES) from error
+
+
+def _schema(form: ResponseFormat | None) -> str | None:
+    if form is None or form.type == "text":
+        return None
+    if form.type == "json_object":
+        return ANY_OBJECT
+    if form.json_schema is None:
+        message = "response_format.json_schema: this field is required"
+        raise ApiError(ErrorKind.INVALID, message, field="response_format.json_schema")
+    # The order of properties is the order in which they will be written.
+    return json.dumps(form.json_schema.json_schema, ensure_ascii=False)
 
 
 def _biases(given: Mapping[str, float]) -> dict[int, float]:

@@ -14,6 +14,7 @@ import torch
 
 from services.requests.sampling import MAX_BAD_WORD_TOKENS, SamplingParams
 from services.sampling.choice import Search, greedy, near_best, sample
+from services.target.grammar.state import GrammarState
 from services.target.sampling import processors
 
 
@@ -25,6 +26,7 @@ class SamplingState:
     key: int
     prompt_ids: frozenset[int]
     ending_ids: tuple[int, ...]  # forbidden until min_tokens have been produced
+    grammar: GrammarState | None = None
     output: list[int] = field(default_factory=list)
     counts: Counter[int] = field(default_factory=Counter)
 
@@ -32,12 +34,15 @@ class SamplingState:
         self.output.append(token)
         if self.params.has_penalties:
             self.counts[token] += 1
+        if self.grammar is not None:
+            self.grammar.commit(token)
 
     @property
     def is_plain_argmax(self) -> bool:
         """Whether the most likely token of the raw logits is the answer."""
         p = self.params
-        return p.is_greedy and not (p.has_penalties or p.logit_bias or p.bad_words or len(self.output) < p.min_tokens)
+        is_changed = p.has_penalties or p.logit_bias or p.bad_words or len(self.output) < p.min_tokens
+        return p.is_greedy and not is_changed and self.grammar is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class Rows:
 
 
 def choose_tokens(logits_QV: torch.Tensor, batch: Sequence[Rows], search: Search = near_best) -> list[list[int]]:
-    """The target's token at every row, sequence by sequence."""
+    """The target's token at every row, sequence by sequence; none for a grammar that cannot go on."""
     likeliest = greedy(logits_QV).tolist() if any(rows.state.is_plain_argmax for rows in batch) else []
     chosen = []
     for rows in batch:
@@ -69,13 +74,19 @@ def _choose_rows(logits_RV: torch.Tensor, rows: Rows, search: Search) -> list[in
         drafts = rows.drafts[:row]
         if row and tokens[-1] != drafts[-1]:
             break  # the rows after a rejected draft follow a text that will not be
-        tokens.append(_choose(logits_RV[row], rows.state, drafts, rows.first_position + row, search))
+        token = _choose(logits_RV[row], rows.state, drafts, rows.first_position + row, search)
+        if rows.state.grammar is not None and rows.state.grammar.failure:
+            break  # what has been chosen stands, as it would without drafts
+        tokens.append(token)
     return tokens
 
 
 def _choose(logits_V: torch.Tensor, state: SamplingState, drafts: Sequence[int], position: int, search: Search) -> int:
     params = state.params
-    logits_V = process(logits_V.clone(), state, drafts)
+    raw_V = logits_V
+    logits_V = process(raw_V.clone(), state, drafts)
+    if state.grammar is not None:
+        logits_V = processors.keep_only(logits_V, raw_V, state.grammar.allowed(drafts))
     if params.is_greedy:
         return int(greedy(logits_V))
     logits_V /= params.temperature

@@ -18,6 +18,14 @@ def forbid(logits_V: torch.Tensor, ids: Sequence[int]) -> None:
     logits_V[torch.tensor(ids, device=logits_V.device)] = _NEVER
 
 
+def keep_only(logits_V: torch.Tensor, raw_V: torch.Tensor, allowed_V: torch.Tensor) -> torch.Tensor:
+    """Forbids all but the allowed. Where everything allowed is forbidden already, the raw logits decide among it."""
+    allowed_V = allowed_V.to(logits_V.device)
+    if not bool((logits_V[allowed_V] > _NEVER).any()):
+        logits_V = raw_V.clone()
+    return logits_V.masked_fill_(~allowed_V, _NEVER)
+
+
 def banned_next(bad_words: Sequence[Sequence[int]], output: Sequence[int]) -> list[int]:
     """Tokens that would complete a bad word after `output`."""
     return [

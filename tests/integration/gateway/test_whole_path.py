@@ -38,7 +38,7 @@ async def client(service: Service) -> AsyncIterator[openai.AsyncOpenAI]:
 
 async def ask(client: openai.AsyncOpenAI, drafter: str, **fields: Any) -> tuple[str, dict[str, Any]]:
     answer = await client.completions.create(
-        **{"model": "tiny", "prompt": REPEATING, "max_tokens": 60, "temperature": 0, **fields},
+        **{"model": "tiny", "prompt": REPEATING, "max_tokens": 150, "temperature": 0, **fields},
         extra_body={"draftfleet": {"drafter": drafter}},
     )
     return answer.choices[0].text, (answer.model_extra or {})["draftfleet"]
@@ -206,3 +206,24 @@ async def test_a_dead_target_is_replaced_by_the_other(folder: Path) -> None:
         await service.targets[0].stop()  # it goes on reporting, as one whose server hangs
         answers = await asyncio.gather(*(ask(client, "auto", max_tokens=4) for _ in range(6)))
         assert len({text for text, _ in answers}) == 1
+
+
+@pytest.mark.parametrize("ends_by", ["cancel", "deadline"])
+async def test_a_grpc_call_that_ends_early_leaves_no_session_anywhere(service: Service, ends_by: str) -> None:
+    sampling = pb.Sampling(max_tokens=900, temperature=0, ignore_eos=True, n=8)
+    request = pb.GenerateRequest(
+        model="tiny", text=REPEATING, sampling=sampling, speculation=pb.Speculation(drafter="lookup")
+    )
+    async with grpc.aio.insecure_channel(service.grpc_address) as channel:
+        call = GenerationStub(channel).Generate(request, timeout=1.0 if ends_by == "deadline" else None)
+        if ends_by == "cancel":
+            await call.read()
+            await until(lambda: service.drafter.num_sessions == 8)
+            call.cancel()
+        else:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                [chunk async for chunk in call]
+            assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        await until(lambda: service.targets[0].engine.load.num_running == 0)
+        await until(lambda: service.drafter.num_sessions + service.drafter.num_reserved == 0)
+        await until(lambda: service.gateway.admission.active == 0)

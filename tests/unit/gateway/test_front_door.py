@@ -144,6 +144,18 @@ CASES = {
         "speculation.max_draft_tokens",
         "at most 16",
     ),
+    "no format": (
+        pb.GenerateRequest(model="tiny", text="a", sampling=pb.Sampling(response_format=pb.ResponseFormat())),
+        "sampling.response_format",
+        "one of json_object and json_schema",
+    ),
+    "schema that is no JSON": (
+        pb.GenerateRequest(
+            model="tiny", text="a", sampling=pb.Sampling(response_format=pb.ResponseFormat(json_schema="{"))
+        ),
+        "sampling.response_format",
+        "must be valid JSON",
+    ),
     "long request id": (pb.GenerateRequest(model="tiny", text="a", request_id="x" * 129), "request_id", "128"),
 }
 
@@ -157,6 +169,16 @@ async def test_a_mistake_is_told_with_its_field_and_the_service_goes_on(setup: S
     violations = details(error)["BadRequest"].field_violations  # type: ignore[attr-defined]
     assert [violation.field for violation in violations] == [field]
     assert len(await collect(setup, pb.GenerateRequest(model="tiny", text="a"))) == 3
+
+
+async def test_a_schema_that_the_target_refuses_is_told_with_its_field(setup: Setup) -> None:
+    setup.target.script = fail(grpc.StatusCode.INVALID_ARGUMENT, "response_format: it cannot be followed (x)")
+    form = pb.ResponseFormat(json_object=pb.JsonObject())
+    request = pb.GenerateRequest(model="tiny", text="a", sampling=pb.Sampling(response_format=form))
+    error = await refused(setup, request)
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert details(error)["BadRequest"].field_violations[0].field == "sampling.response_format"  # type: ignore[attr-defined]
+    assert setup.target.requests[0].sampling.response_format.json_schema == '{"type": "object"}'
 
 
 async def test_unknown_model_is_not_found(setup: Setup) -> None:

@@ -145,6 +145,43 @@ async def test_every_sampling_field_reaches_the_target(
     )
 
 
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, {"type": "object"}),
+        (
+            {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": {"z": {}, "a": "\u00e9"}}},
+            {"z": {}, "a": "\u00e9"},
+        ),
+    ],
+)
+async def test_the_response_format_reaches_the_target(
+    setup: Setup, client: openai.AsyncOpenAI, form: Any, expected: dict[str, Any] | None
+) -> None:
+    messages: Any = [{"role": "user", "content": "x"}]
+    await client.chat.completions.create(model="tiny", messages=messages, response_format=form)
+    await client.completions.create(model="tiny", prompt="x", extra_body={"response_format": form})
+    for request in setup.target.requests:
+        assert request.sampling.HasField("response_format") == (expected is not None)
+        if expected is not None:
+            sent = json.loads(request.sampling.response_format.json_schema)
+            assert sent == expected
+            assert list(sent) == list(expected)  # the order in which they will be written
+
+
+async def test_a_schema_that_the_target_refuses_is_the_clients_error(setup: Setup, client: openai.AsyncOpenAI) -> None:
+    setup.target.script = fail(grpc.StatusCode.INVALID_ARGUMENT, "response_format: it cannot be followed (x)")
+    form: Any = {"type": "json_object"}
+    for stream in (False, True):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.completions.create(
+                model="tiny", prompt="x", stream=stream, extra_body={"response_format": form}
+            )
+        assert caught.value.param == "response_format"
+        assert "response_format: it cannot be followed (x)" in caught.value.message
+
+
 async def test_completions_defaults(setup: Setup, client: openai.AsyncOpenAI) -> None:
     answer = await client.completions.create(model="tiny", prompt="the dog")
     assert answer.object == "text_completion"

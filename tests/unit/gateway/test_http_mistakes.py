@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from tests.unit.gateway.scripted import endless
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "x"}]}
 TEXT = {"model": "tiny", "prompt": "x"}
+DEEP: dict[str, Any] = functools.reduce(lambda inner, _: {"a": inner}, range(33), {})
 
 MISTAKES: dict[str, tuple[str, dict[str, Any], int, str, str]] = {
     "empty prompt": ("completions", {**TEXT, "prompt": ""}, 400, "prompt", "must not be empty"),
@@ -62,6 +64,10 @@ MISTAKES: dict[str, tuple[str, dict[str, Any], int, str, str]] = {
     "bias past the vocabulary": ("completions", {**TEXT, "logit_bias": {"400": 1}}, 400, "logit_bias", "at most 399"),
     "best_of": ("completions", {**TEXT, "best_of": 2}, 400, "best_of", "not supported yet"),
     "suffix": ("completions", {**TEXT, "suffix": "x"}, 400, "suffix", "not supported yet"),
+    "beam search": ("completions", {**TEXT, "use_beam_search": True}, 400, "use_beam_search", "only false"),
+    "special tokens kept": ("completions", {**TEXT, "skip_special_tokens": False}, 400, "skip_special_tokens", "true"),
+    "allowed ids": ("completions", {**TEXT, "allowed_token_ids": [1]}, 400, "allowed_token_ids", "leave it out"),
+    "another template": ("chat/completions", {**CHAT, "chat_template": "x"}, 400, "chat_template", "leave it out"),
     "empty bad word": ("completions", {**TEXT, "bad_words": [" "]}, 400, "bad_words[0]", "must not be empty"),
     "too many choices": ("completions", {**TEXT, "prompt": ["a"] * 33, "n": 2}, 400, "n", "at most 64"),
     "stream options alone": (
@@ -74,7 +80,7 @@ MISTAKES: dict[str, tuple[str, dict[str, Any], int, str, str]] = {
     "no messages": ("chat/completions", {**CHAT, "messages": []}, 400, "messages", "must not be empty"),
     "foreign role": (
         "chat/completions",
-        {**CHAT, "messages": [{"role": "tool", "content": "x"}]},
+        {**CHAT, "messages": [{"role": "judge", "content": "x"}]},
         400,
         "messages[0].role",
         "'system'",
@@ -86,13 +92,40 @@ MISTAKES: dict[str, tuple[str, dict[str, Any], int, str, str]] = {
         "messages[0].content[0].type",
         "'text'",
     ),
-    "tools": ("chat/completions", {**CHAT, "tools": [{"type": "function"}]}, 400, "tools", "not supported yet"),
-    "json answer": (
+    "tool without a function": (
         "chat/completions",
-        {**CHAT, "response_format": {"type": "json_object"}},
+        {**CHAT, "tools": [{"type": "function"}]},
+        400,
+        "tools[0].function",
+        "required",
+    ),
+    "unknown format": (
+        "chat/completions",
+        {**CHAT, "response_format": {"type": "xml"}},
+        400,
+        "response_format.type",
+        "'json_schema'",
+    ),
+    "no schema": (
+        "chat/completions",
+        {**CHAT, "response_format": {"type": "json_schema"}},
+        400,
+        "response_format.json_schema",
+        "required",
+    ),
+    "schema of no object": (
+        "chat/completions",
+        {**CHAT, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": []}}},
+        400,
+        "response_format.json_schema.schema",
+        "dictionary",
+    ),
+    "deep schema": (
+        "completions",
+        {**TEXT, "response_format": {"type": "json_schema", "json_schema": {"schema": DEEP}}},
         400,
         "response_format",
-        "not supported yet",
+        "at most 32 levels",
     ),
     "top_logprobs alone": ("chat/completions", {**CHAT, "top_logprobs": 2}, 400, "top_logprobs", "needs logprobs"),
     "too many top_logprobs": (

@@ -60,7 +60,7 @@ def test_any_bytes_are_no_crash(data: bytes) -> None:
         ({"max_token": 5}, "max_token", "did you mean 'max_tokens'?"),
         ({"draftfleet": {"max_draft_token": 5}}, "draftfleet.max_draft_token", "did you mean 'max_draft_tokens'?"),
         ({"stream": True, "stream_options": {"usage": True}}, "stream_options.usage", "include_usage"),
-        ({"zzz": 1}, "zzz", "known fields are bad_words, "),
+        ({"zzz": 1}, "zzz", "bad_words, best_of, draftfleet, "),
         ({"str": 1}, "str", "unknown field"),
         ({"x" * 999: 1}, "x" * 64, "unknown field"),
     ],

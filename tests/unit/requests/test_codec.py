@@ -17,6 +17,7 @@ from services.requests.codec import (
     speculation_to_proto,
     task_from_proto,
 )
+from services.requests.json_schema import ANY_OBJECT
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation
 from services.requests.task import UNKNOWN_TASK, Task
@@ -51,6 +52,7 @@ def all_params(draw: st.DrawFn) -> SamplingParams:
         prompt_logprobs=draw(st.none() | st.integers(0, 20)),
         ignore_eos=draw(st.booleans()),
         include_stop=draw(st.booleans()),
+        response_format=draw(st.none() | st.sampled_from([ANY_OBJECT, "{}", '{"enum": ["\u00e9"]}'])),
     )
 
 
@@ -116,3 +118,10 @@ def test_a_target_that_is_told_no_class_takes_it_as_unknown() -> None:
 def test_a_strange_class_is_named() -> None:
     with pytest.raises(ValueError, match="'poem' is not known"):
         task_from_proto("poem", 0.5)
+
+
+def test_any_object_is_a_schema_too() -> None:
+    message = pb.Sampling(response_format=pb.ResponseFormat(json_object=pb.JsonObject()))
+    assert sampling_from_proto(message).response_format == ANY_OBJECT
+    with pytest.raises(ValueError, match=r"^response_format: one of json_object and json_schema"):
+        sampling_from_proto(pb.Sampling(response_format=pb.ResponseFormat()))

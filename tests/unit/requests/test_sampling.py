@@ -36,6 +36,7 @@ BOUNDS: dict[str, tuple[list[object], list[object]]] = {
     "stop_token_ids": ([(), tuple(range(16)), (2**31 - 1,)], [tuple(range(17)), (-1,), (2**31,)]),
     "ignore_eos": ([False, True], []),
     "include_stop": ([False, True], []),
+    "response_format": ([None, "{}", '{"type": "object"}'], ["", "[]", "{", '{"a":' * 33 + "1" + "}" * 33]),
 }
 
 

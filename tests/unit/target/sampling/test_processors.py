@@ -145,3 +145,13 @@ def test_penalties(
     logits = torch.tensor(row)
     processors.penalise(logits, prompt, counts, repetition, presence, frequency)
     assert logits.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_is_kept_and_who_decides_where_all_of_it_is_forbidden() -> None:
+    raw_V = torch.tensor([3.0, 2.0, 1.0, 0.0])
+    allowed_V = torch.tensor([False, True, True, False])
+    kept_V = processors.keep_only(torch.tensor([9.0, NEVER, 0.5, 7.0]), raw_V, allowed_V)
+    assert kept_V.tolist() == [NEVER, NEVER, 0.5, NEVER]
+    kept_V = processors.keep_only(torch.tensor([9.0, NEVER, NEVER, 7.0]), raw_V, allowed_V)
+    assert kept_V.tolist() == [NEVER, 2.0, 1.0, NEVER]
+    assert raw_V.tolist() == [3.0, 2.0, 1.0, 0.0]
