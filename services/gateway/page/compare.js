@@ -16,7 +16,7 @@ export function offerCompare(starters) {
 
 /** Runs both; returns the turns when both have ended. */
 export async function sendCompare(prompt, options, isTogether, signal) {
-  const plain = new Turn("Plain answer", { ...options, drafter: "none" }, true);
+  const plain = new Turn("Plain answer", { ...options, drafter: "none", force: false }, true);
   const drafted = new Turn("Speculative answer", options, true);
   const verdict = make("p", { class: "verdict" }, isTogether ? "Both run now, sharing the machine …" : "First plainly …");
   stage.replaceChildren(

@@ -23,14 +23,14 @@ export async function read(path) {
 
 /** The events of one streamed answer to a chat. Throws ServerError, and AbortError when stopped. */
 export async function* streamChat(messages, options, signal) {
-  const { drafter, ...sampling } = options;
+  const { drafter, force, ...sampling } = options;
   const body = {
     model: "default",
     messages,
     ...sampling,
     stream: true,
     stream_options: { include_usage: true },
-    draftfleet: { drafter, trace: true },
+    draftfleet: { drafter, force, trace: true },
   };
   const headers = { "content-type": "application/json" };
   const reply = await ask("v1/chat/completions", { method: "POST", headers, body: JSON.stringify(body), signal });

@@ -8,6 +8,7 @@ export function options() {
   const seed = field("seed").value;
   return {
     drafter: field("drafter").value,
+    force: field("force").value === "always",
     temperature: Number(field("temperature").value),
     max_tokens: Number(field("max_tokens").value),
     seed: seed === "" ? crypto.getRandomValues(new Uint32Array(1))[0] : Number(seed),

@@ -31,7 +31,10 @@ export function why(answer) {
   if (asked === "auto") said.push(`The router prefers the kind that has been fastest for ${kind}, now and then another to keep measuring, and takes the first with room.`);
   else if (answer.drafter && !answer.drafter.split("+").includes(asked)) said.push(`No ${asked} drafter had room, so another took its place.`);
   if (answer.drafter.includes("+lookup")) said.push("Lookup stepped in where the text repeated itself.");
-  if (rounds) said.push(`Drafts were checked in ${drafts} of ${counted(rounds, "step")}; elsewhere they were not worth it, or did not come.`);
+  if (rounds) {
+    const otherwise = answer.options.force ? "none came" : "they were not worth it, or did not come";
+    said.push(`Drafts were checked in ${drafts} of ${counted(rounds, "step")}; elsewhere ${otherwise}.`);
+  }
   return said.join(" ");
 }
 

@@ -183,11 +183,13 @@ async def test_the_next_turn_has_the_last_one_before_it(scene: Open, tokenizer: 
         await ready.page.get_by_label("Temperature").fill("0.5")
         await ready.page.get_by_label("Max tokens").fill("33")
         await ready.page.get_by_label("Drafter").select_option("lookup")
+        await ready.page.get_by_label("Speculate").select_option("in every step")
         await ready.send("second")
         sent = ready.setup.target.requests[-1]
         text = tokenizer.decode(sent.prompt_ids)
         assert text.index("first") < text.index("the quick brown fox jumps") < text.index("second")
         assert (sent.sampling.seed, sent.sampling.temperature, sent.sampling.max_tokens) == (7, 0.5, 33)
-        assert (sent.speculation.drafter, sent.speculation.trace) == ("lookup", True)
+        assert (sent.speculation.drafter, sent.speculation.force, sent.speculation.trace) == ("lookup", True, True)
+        assert not ready.setup.target.requests[0].speculation.force
         await ready.page.get_by_role("button", name="Clear chat").click()
         await expect(ready.page.locator(".turn")).to_have_count(0)
