@@ -63,17 +63,21 @@ class Generation:
                     async for chunk in chunks:
                         yield chunk
         except ApiError as error:
-            await _abort(context, error)
+            await self._abort(context, error)
         except Exception:
             logger.exception("a request failed")
-            await _abort(context, ApiError(ErrorKind.INTERNAL, "internal error"))
+            await self._abort(context, ApiError(ErrorKind.INTERNAL, "internal error"))
 
     async def get_model(self, data: bytes, context: _Context) -> pb.ModelInfo:
         try:
             self._gateway.check_model(_parsed(data, pb.GetModelRequest).model or "default")
             return await self._gateway.model_info()
         except ApiError as error:
-            await _abort(context, error)
+            await self._abort(context, error)
+
+    async def _abort(self, context: _Context, error: ApiError) -> NoReturn:
+        self._gateway.metrics.failed("grpc", error.kind)
+        await _abort(context, error)
 
     async def _job(self, request: pb.GenerateRequest, time_remaining: float | None) -> Job:
         if len(request.request_id) > _MAX_REQUEST_ID:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from protos import generation_pb2 as pb
 from services.gateway.admission import Admission
 from services.gateway.config import GatewayConfig
 from services.gateway.errors import ApiError, ErrorKind
+from services.gateway.metrics import GatewayMetrics
 from services.gateway.targets import TargetCall, TargetPool
 from services.gateway.tokenization import Tokenization
 from services.models.tokenizer import Message
@@ -30,6 +32,7 @@ class Prompt:
 
     ids: tuple[int, ...]
     task: Task | None = None  # not known yet
+    arrived: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class Job:
     speculation: Speculation
     timeout_s: float
     task: Task
+    arrived: float  # seconds of the monotonic clock
 
 
 class Gateway:
@@ -53,6 +57,7 @@ class Gateway:
         self.tokenization = tokenization
         self.targets = targets
         self._classifier = default_classifier()
+        self.metrics = GatewayMetrics()
         self.admission = Admission(config.max_concurrent_requests, config.retry_after_s)
 
     def check_model(self, name: str) -> None:
@@ -66,11 +71,14 @@ class Gateway:
 
     async def text_prompt(self, text: str, field: str) -> Prompt:
         """A plain prompt; `field` names it in errors."""
+        arrived = time.monotonic()
         self._check_characters(len(text), field)
-        return Prompt(tuple(await self.tokenization.prompt_ids(text)), self._classifier.of_prompt(text))
+        ids = tuple(await self.tokenization.prompt_ids(text))
+        return Prompt(ids, self._classifier.of_prompt(text), arrived)
 
     async def chat_prompt(self, turns: Sequence[tuple[str, str]], field: str) -> Prompt:
         """A chat given as (role, content); `field` names it in errors."""
+        arrived = time.monotonic()
         self._check_characters(sum(len(content) for _, content in turns), field)
         # Chat templates know the newer name's older one.
         messages = [Message(role=_TEMPLATE_ROLES.get(role, role), content=content) for role, content in turns]
@@ -78,7 +86,7 @@ class Gateway:
             ids = await self.tokenization.chat_ids(messages)
         except ValueError as error:
             raise ApiError.of_value(error, {"messages": field}) from error
-        return Prompt(tuple(ids), self._classifier.of_messages(turns))
+        return Prompt(tuple(ids), self._classifier.of_messages(turns), arrived)
 
     async def job(
         self,
@@ -153,6 +161,7 @@ class Gateway:
             speculation,
             limit if timeout_s is None else min(limit, timeout_s),
             prompt.task or await self._task_of_ids(prompt_ids),
+            prompt.arrived,
         )
 
     async def run(self, job: Job) -> AsyncGenerator[pb.GenerateChunk, None]:
@@ -160,18 +169,20 @@ class Gateway:
         assert job.sampling.seed is not None
         call = TargetCall(job.prompt_ids, job.sampling, job.speculation, job.timeout_s, job.task)
         begun: set[int] = set()
-        async with aclosing(self.targets.generate(call)) as chunks:
-            async for chunk in chunks:
-                if chunk.choice in begun:
-                    chunk.request_id = ""
-                else:
-                    begun.add(chunk.choice)
-                    chunk.seed = job.sampling.seed
-                    chunk.request_id = job.request_id
-                if chunk.finish_reason:
-                    chunk.speculation.task_class = job.task.kind
-                    chunk.speculation.class_confidence = job.task.confidence
-                yield chunk
+        with self.metrics.watching(job.task, job.sampling.n, job.arrived) as watch:
+            async with aclosing(self.targets.generate(call)) as chunks:
+                async for chunk in chunks:
+                    if chunk.choice in begun:
+                        chunk.request_id = ""
+                    else:
+                        begun.add(chunk.choice)
+                        chunk.seed = job.sampling.seed
+                        chunk.request_id = job.request_id
+                    if chunk.finish_reason:
+                        chunk.speculation.task_class = job.task.kind
+                        chunk.speculation.class_confidence = job.task.confidence
+                    watch.see(chunk)
+                    yield chunk
 
     async def model_info(self) -> pb.ModelInfo:
         """As a target tells it now, with the drafter kinds of the whole fleet. Raises ApiError."""
