@@ -66,7 +66,10 @@ class Ledger:
         self._totals.restore(decode_snapshot(data))
 
     async def tell(self, fleet: Budget, *, wait_s: float) -> bytes:
-        """An encoded Snapshot, with `fleet` as it is now. Waits for at most `wait_s`, until it holds all that was counted before the call."""
+        """An encoded Snapshot, with `fleet` as it is now.
+
+        Waits for at most `wait_s`, until it holds all that was counted before the call.
+        """
         await self._catch_up(wait_s)
         now = time.monotonic()
         self._totals.expire(now)

@@ -48,7 +48,7 @@ def _lines() -> Iterator[str]:
     yield f"| `{KV_USAGE}` | share of `draftfleet_kv_blocks` that is held, from 0 to 1 |"
     yield ""
     yield "## Values of labels\n"
-    yield f"Anything else is told as `{OTHER}`. So there are never more than {_most()} series.\n"
+    yield f"Anything else is told as `{OTHER}`. So there are never more than {_most()} combinations.\n"
     yield "| label | values |"
     yield "|---|---|"
     values = {(label.name, label.values) for metric in METRICS.values() for label in metric.labels}
