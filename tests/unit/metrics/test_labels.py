@@ -24,8 +24,8 @@ def test_kinds_classes_roles_and_positions() -> None:
 
 
 def test_faults_errors_and_reasons() -> None:
-    faults = {name.removeprefix("FAULT_CODE_").lower() for name in drafting_pb2.FaultCode.keys()}
+    faults = {name.removeprefix("FAULT_CODE_").lower() for name in drafting_pb2.FaultCode.DESCRIPTOR.values_by_name}
     assert set(labels.FAULT.values) == faults - {"unspecified"}
     assert {kind.name.lower() for kind in ErrorKind} <= set(gateway.ERRORS.labels[1].values)
-    reasons = {name.removeprefix("FINISH_REASON_").lower() for name in pb.FinishReason.keys()}
+    reasons = {name.removeprefix("FINISH_REASON_").lower() for name in pb.FinishReason.DESCRIPTOR.values_by_name}
     assert set(gateway.CHOICES.labels[0].values) == reasons - {"unspecified"}
