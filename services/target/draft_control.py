@@ -64,6 +64,7 @@ class DraftControl:
         self._config = config
         self._guide = guide
         self._switches: dict[int, int] = {}  # of drafter kinds, by sequence
+        self._asked_kinds: dict[int, str] = {}  # whose draft a sequence was asked for last
         self._counters = counters
         self._asked_at = 0.0
         self._told_at = 0.0
@@ -90,6 +91,7 @@ class DraftControl:
         self._desk.close(sequence)
         self.dcut.close(sequence)
         self._switches.pop(sequence, None)
+        self._asked_kinds.pop(sequence, None)
 
     def gather(self, has_news: Callable[[], bool]) -> None:
         """Waits for drafts on their way while that costs less than going without those sequences."""
@@ -152,7 +154,7 @@ class DraftControl:
         self._counters.prompt_rows += shape.prefill
         self._counters.decode_rows += shape.rows
         for outcome in outcomes:
-            kind = self.dcut.kind_of(outcome.sequence.id) if outcome.num_verified else NO_DRAFTER
+            kind = self._asked_kinds.get(outcome.sequence.id, NO_DRAFTER) if outcome.num_verified else NO_DRAFTER
             self._counters.count(outcome, kind)
 
     def ask(self, outcomes: Seq[Outcome]) -> None:
@@ -164,6 +166,7 @@ class DraftControl:
             self.dcut.follow(self._guide())
             self._choose_kinds(decoding)
             candidates = [c for c in map(self._candidate, decoding) if c is not None]
+            self._asked_kinds.update((candidate.sequence, candidate.kind) for candidate in candidates)
             asks = self.dcut.ask(candidates, self._next_load(finished)) if candidates else []
         except Exception:
             self._failed("choosing whom to ask")

@@ -113,11 +113,6 @@ class LocalDcut:
             self._guide = guide
             self.lessons.acceptance.follow(guide.acceptance)
 
-    def kind_of(self, sequence: int) -> str:
-        """Whose draft it was asked for last."""
-        record = self._sequences.get(sequence)
-        return "" if record is None else record.kind
-
     # Deciding.
 
     def ask(self, candidates: Sequence[Candidate], load: StepLoad) -> list[tuple[int, int]]:
