@@ -68,7 +68,7 @@ def _dcut(readings: Readings, dcut: LocalDcut) -> None:
     readings.put(defined.PROBES, counters.probes)
     readings.put(defined.DCUT_FAILURES, counters.failures)
     readings.put(defined.STEP_TIME_ERROR, dcut.steps.error)
-    for (kind, is_greedy), (stated, corrected) in dcut.calibration.errors().items():
+    for (kind, is_greedy), (stated, corrected) in dcut.lessons.calibration.errors().items():
         sampling = "greedy" if is_greedy else "sampled"
         readings.put(defined.CALIBRATION_ERROR, stated, kind, sampling, "stated")
         readings.put(defined.CALIBRATION_ERROR, corrected, kind, sampling, "corrected")

@@ -51,6 +51,7 @@ class Service:
     targets: list[TargetServer]
     drafter: DrafterServer
     router: Router
+    running_targets: dict[str, TargetServer]
     start_target: Callable[[str], Awaitable[TargetServer]]
     kill_target: Callable[[str], Awaitable[None]]
     replace_ledger: Callable[[], None]
@@ -185,6 +186,7 @@ async def running(folder: Path, num_targets: int = 1, **gateway: object) -> Asyn
             list(targets.values()),
             drafter,
             router,
+            targets,
             start_target,
             kill_target,
             replace_ledger,

@@ -46,6 +46,7 @@ OF_FAILURES = {
     "draftfleet_preemptions",
     "draftfleet_refused_reports",
     "draftfleet_replicas_left",
+    "draftfleet_resumes",
     "draftfleet_request_retries",
     "draftfleet_target_attempts_lost",
 }
@@ -100,6 +101,8 @@ def requests() -> list[pb.GenerateRequest]:
     for number, drafter in enumerate(("auto", "lookup", "none", "mtp", "auto")):
         sampling = pb.Sampling(max_tokens=40 + number, temperature=0.0 if number % 2 == 0 else 0.7, seed=number)
         sampling.n = 2 if number == 1 else 1
+        if number < 2:  # these repeat themselves, so that lookup is right
+            sampling.logit_bias[65] = sampling.logit_bias[66] = 50.0
         speculation = pb.Speculation(drafter=drafter, trace=True)
         prompt = REPEATING if number < 3 else f"{number} {REPEATING}"
         asked.append(pb.GenerateRequest(model="tiny", text=prompt, sampling=sampling, speculation=speculation))
@@ -180,6 +183,7 @@ def check(samples: Samples, told: Told) -> None:
 
 async def test_the_totals_are_those_of_the_answers(service: Service) -> None:
     told = await load(service)
+    assert told.accepted_tokens > 0
     samples = await fetched(service.url)
     check(samples, told)
     again = await fetched(service.url)
@@ -216,3 +220,32 @@ async def test_nothing_falls_when_replicas_come_and_go(service: Service) -> None
     before = await rises(before)
     assert total(before, "draftfleet_drafts_total") == drafts + told.drafts + told_later.drafts
     assert total(before, "draftfleet_requests_total", outcome="finished") == 3 * told.requests
+
+
+async def test_an_answer_that_loses_its_target_goes_on_and_is_counted_once(service: Service) -> None:
+    before = await fetched(service.url)
+    await service.start_target("target-2")
+    request = requests()[2]
+    request.sampling.max_tokens, request.sampling.ignore_eos = 200, True
+    told, chunks = Told(), []
+    async with grpc.aio.insecure_channel(service.grpc_address) as channel:
+        async for chunk in GenerationStub(channel).Generate(request):
+            chunks.append(chunk)
+            if len(chunks) == 5:
+                for name in ("target-1", "target-2"):
+                    if service.running_targets[name].engine.load.num_running:
+                        await service.kill_target(name)
+                        break
+    told.add(request, chunks)
+    assert told.tokens == 200
+    after = await fetched(service.url)
+    assert fallen(before, after) == []
+    for name, more in (
+        ("draftfleet_resumes_total", 1),
+        ("draftfleet_request_retries_total", 1),
+        ("draftfleet_choices_total", 1),
+        ("draftfleet_inter_token_latency_seconds_count", 199),
+    ):
+        assert total(after, name) - total(before, name) == more, name
+    # What the target had counted since its last report died with it.
+    assert total(after, "draftfleet_generated_tokens_total") - total(before, "draftfleet_generated_tokens_total") <= 200
