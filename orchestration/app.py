@@ -78,12 +78,13 @@ def application(config: FleetConfig) -> Application:
         .options(name="Router", **_options(config, "gateway", place.router, threads=1))
         .bind(_plain(config.router), dcut, target, *drafters)
     )
+    # Each listens on the same port of its node.
+    spread: dict[str, Any] = {"max_replicas_per_node": 1} if config.gateway.grpc_port else {}
     return (
         _deployment(GatewayDeployment)
         .options(
             name="Gateway",
-            # Each listens on the same port of its node.
-            **({"max_replicas_per_node": 1} if config.gateway.grpc_port else {}),
+            **spread,
             **_options(config, "gateway", place.gateway, threads=1),
         )
         .bind(_plain(config.gateway), model, dcut, router)

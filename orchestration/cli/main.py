@@ -18,6 +18,7 @@ from orchestration.cli import (
     deploy,
     doctor,
     generate,
+    metrics,
     models,
     serve,
     simulate,
@@ -43,6 +44,7 @@ for command in (
     status.status,
     costs.costs,
     simulate.simulate,
+    metrics.metrics,
     doctor.doctor,
 ):
     app.command()(command)

@@ -12,12 +12,15 @@ import ray
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from services.dcut.handle import exchange_with
+from services.dcut.handle import DcutLine
 from services.dcut.link import FleetLink
 from services.dcut.messages import Report
 from services.drafters.config import DrafterConfig
+from services.drafters.readings import read_drafter
 from services.drafters.registry import Target, kind_of
 from services.drafters.server import DrafterServer
+from services.metrics.defined.fleet import LINK_FAILURES
+from services.metrics.readings import Readings
 from services.models.cache import cache_root
 from services.models.config import ModelConfig
 from services.models.source import resolve
@@ -45,7 +48,8 @@ class DrafterDeployment:
         self._server = DrafterServer(self._config, drafter, self._replica)
         await self._server.start(ray.util.get_node_ip_address(), self._config.ports)
         self._reported = time.monotonic(), 0.0  # when the newest report was made, and the time worked until then
-        self._link = FleetLink(exchange_with(dcut), self._report, self._config.report_period_s)
+        self._line = DcutLine(dcut, self._read)
+        self._link = FleetLink(self._line.exchange, self._report, self._config.report_period_s)
         await self._link.start()  # only now has it an address to report
 
     def record_autoscaling_stats(self) -> dict[str, int]:
@@ -69,6 +73,12 @@ class DrafterDeployment:
         if hasattr(self, "_server"):
             await self._server.drain()
             await self._server.stop()
+            await self._line.last_words()
+
+    def _read(self) -> Readings:
+        readings = read_drafter(self._server, self._config)
+        readings.put(LINK_FAILURES, self._link.num_failures, "drafter")
+        return readings
 
     def _report(self) -> Report:
         server = self._server

@@ -72,6 +72,12 @@ class GatewayConfig(BaseModel):
         default=0.25, gt=0, le=60, description="Time between two looks at health, in seconds."
     )
     report_period_s: float = Field(default=0.25, gt=0, le=10, description="Time between two load reports, in seconds.")
+    totals_wait_s: float = Field(
+        default=1.0, ge=0, le=10, description="Longest that a look at /metrics waits for the newest counts, in seconds."
+    )
+    totals_period_s: float = Field(
+        default=2.0, ge=0.1, le=60, description="Time between two readings of the fleet's totals, in seconds."
+    )
     lease_s: float = Field(default=2.0, gt=0, le=60, description="Silence after which this replica leaves the fleet.")
     channels: ChannelConfig = Field(
         default_factory=lambda: ChannelConfig(), description="How target replicas are dialled."

@@ -56,10 +56,10 @@ class Generation:
                     async for chunk in chunks:
                         yield chunk
         except ApiError as error:
-            await abort(context, error)
+            await abort(context, error, self._gateway.metrics)
         except Exception:
             logger.exception("a request failed")
-            await abort(context, ApiError(ErrorKind.INTERNAL, "internal error"))
+            await abort(context, ApiError(ErrorKind.INTERNAL, "internal error"), self._gateway.metrics)
 
     async def _job(self, request: pb.GenerateRequest, time_remaining: float | None) -> Job:
         if len(request.request_id) > _MAX_REQUEST_ID:

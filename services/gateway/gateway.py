@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from protos import generation_pb2 as pb
 from services.gateway.admission import Admission
 from services.gateway.config import GatewayConfig
 from services.gateway.errors import ApiError, ErrorKind
+from services.gateway.metrics import GatewayMetrics
 from services.gateway.targets import TargetCall, TargetPool
 from services.gateway.tokenization import Tokenization
 from services.models.tokenizer import Message
@@ -32,6 +34,7 @@ class Prompt:
 
     ids: tuple[int, ...]
     task: Task | None = None  # not known yet
+    arrived: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Job:
     timeout_s: float
     task: Task
     names: Mapping[str, str]  # of the sampling fields, as the client knows them
+    arrived: float  # seconds of the monotonic clock
 
 
 class Gateway:
@@ -56,6 +60,7 @@ class Gateway:
         self.tokenization = tokenization
         self.targets = targets
         self._classifier = default_classifier()
+        self.metrics = GatewayMetrics()
         self.admission = Admission(config.max_concurrent_requests, config.retry_after_s)
 
     def check_model(self, name: str) -> None:
@@ -97,14 +102,16 @@ class Gateway:
 
     async def text_prompt(self, text: str, field: str) -> Prompt:
         """A plain prompt; `field` names it in errors."""
-        return Prompt(tuple(await self.text_ids(text, field)), self._classifier.of_prompt(text))
+        arrived = time.monotonic()
+        return Prompt(tuple(await self.text_ids(text, field)), self._classifier.of_prompt(text), arrived)
 
     async def chat_prompt(
         self, messages: Sequence[Message], field: str, tools: Sequence[dict[str, Any]] = ()
     ) -> Prompt:
         """A chat up to the assistant's turn; `field` names it in errors."""
+        arrived = time.monotonic()
         task = self._classifier.of_messages([(m["role"], m["content"]) for m in messages])
-        return Prompt(tuple(await self.chat_ids(messages, field, tools)), task)
+        return Prompt(tuple(await self.chat_ids(messages, field, tools)), task, arrived)
 
     async def job(
         self,
@@ -174,6 +181,7 @@ class Gateway:
             limit if timeout_s is None else min(limit, timeout_s),
             prompt.task or await self._task_of_ids(prompt_ids),
             names,
+            prompt.arrived,
         )
 
     async def run(self, job: Job) -> AsyncGenerator[pb.GenerateChunk, None]:
@@ -181,18 +189,20 @@ class Gateway:
         assert job.sampling.seed is not None
         call = TargetCall(job.prompt_ids, job.sampling, job.speculation, job.timeout_s, job.task, job.names)
         begun: set[int] = set()
-        async with aclosing(self.targets.generate(call)) as chunks:
-            async for chunk in chunks:
-                if chunk.choice in begun:
-                    chunk.request_id = ""
-                else:
-                    begun.add(chunk.choice)
-                    chunk.seed = job.sampling.seed
-                    chunk.request_id = job.request_id
-                if chunk.finish_reason:
-                    chunk.speculation.task_class = job.task.kind
-                    chunk.speculation.class_confidence = job.task.confidence
-                yield chunk
+        with self.metrics.watching(job.task, job.sampling.n, job.arrived) as watch:
+            async with aclosing(self.targets.generate(call)) as chunks:
+                async for chunk in chunks:
+                    if chunk.choice in begun:
+                        chunk.request_id = ""
+                    else:
+                        begun.add(chunk.choice)
+                        chunk.seed = job.sampling.seed
+                        chunk.request_id = job.request_id
+                    if chunk.finish_reason:
+                        chunk.speculation.task_class = job.task.kind
+                        chunk.speculation.class_confidence = job.task.confidence
+                    watch.see(chunk)
+                    yield chunk
 
     async def model_info(self) -> pb.ModelInfo:
         """As a target tells it now, with the drafter kinds of the whole fleet. Raises ApiError."""

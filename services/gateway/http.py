@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Send
@@ -20,10 +21,14 @@ from starlette.types import Send
 from protos import generation_pb2 as pb
 from services.gateway.errors import ApiError, ErrorKind
 from services.gateway.fleet_summary import summarize
+from services.gateway.fleet_totals import FleetTotalsView
 from services.gateway.gateway import ALIAS, Gateway
+from services.gateway.metrics import GatewayMetrics
 from services.gateway.openai.plans import Plan, plan_chat, plan_completion
 from services.gateway.openai.tokens import detokenize, tokenize
 from services.gateway.playground import Playground
+from services.gateway.readings import own_snapshot
+from services.metrics.exposition import render
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +38,11 @@ Teller = Callable[[Gateway, bytes], Awaitable[dict[str, Any]]]
 _CLIENT_GONE = 499  # nobody is there to read it
 
 
-def create_app(gateway: Gateway) -> FastAPI:
-    """All routes over one gateway."""
+def create_app(gateway: Gateway, totals: FleetTotalsView | None = None) -> FastAPI:
+    """All routes over one gateway. Without `totals` /metrics tells what this gateway itself has counted."""
     app = FastAPI(title="draftfleet", docs_url=None, redoc_url=None, openapi_url=None)
-    doors = _Doors(gateway)
+    doors = _Doors(gateway, totals)
+    app.state.metrics = gateway.metrics
     app.add_api_route("/v1/completions", doors.completions, methods=["POST"])
     app.add_api_route("/v1/chat/completions", doors.chat_completions, methods=["POST"])
     app.add_api_route("/v1/models", doors.models, methods=["GET"])
@@ -47,6 +53,7 @@ def create_app(gateway: Gateway) -> FastAPI:
     app.add_api_route("/readyz", doors.readyz, methods=["GET"])
     app.add_api_route("/status", doors.status, methods=["GET"])
     app.add_api_route("/fleet", doors.fleet, methods=["GET"])
+    app.add_api_route("/metrics", doors.metrics, methods=["GET"])
     Playground().add_to(app)
     app.add_exception_handler(ApiError, _tell)
     app.add_exception_handler(HTTPException, _tell_http)
@@ -56,8 +63,9 @@ def create_app(gateway: Gateway) -> FastAPI:
 
 
 class _Doors:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, totals: FleetTotalsView | None) -> None:
         self._gateway = gateway
+        self._totals = totals
         self._started = int(time.time())
 
     async def completions(self, request: Request) -> Response:
@@ -113,6 +121,13 @@ class _Doors:
         """From the last known view, without asking anyone: cheap enough to be polled."""
         return {**summarize(self._gateway.targets.members())}
 
+    async def metrics(self) -> Response:
+        if self._totals is None:
+            snapshot, age_s = own_snapshot(self._gateway), 0.0
+        else:
+            snapshot, age_s = await self._totals.look()
+        return Response(render(snapshot, self._gateway.model_name, age_s), media_type=CONTENT_TYPE_LATEST)
+
     def _model(self, name: str, info: pb.ModelInfo) -> dict[str, Any]:
         return {
             "id": name,
@@ -150,7 +165,7 @@ class _Doors:
             running.push_async_callback(events.aclose)
             # The status can be told only before the first byte, so the first event decides it.
             first = await _while_connected(request, anext(events))
-            return _EventStream(plan.header.id, _encoded(first, events), running.pop_all())
+            return _EventStream(plan.header.id, _encoded(first, events, self._gateway.metrics), running.pop_all())
         raise AssertionError("unreachable")
 
 
@@ -169,16 +184,20 @@ class _EventStream(StreamingResponse):
             await self._running.aclose()
 
 
-async def _encoded(first: dict[str, Any], rest: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+async def _encoded(
+    first: dict[str, Any], rest: AsyncIterator[dict[str, Any]], metrics: GatewayMetrics
+) -> AsyncIterator[bytes]:
     try:
         yield _event(first)
         async for body in rest:
             yield _event(body)
         yield b"data: [DONE]\n\n"
     except ApiError as error:
+        metrics.failed("http", error.kind)
         yield _event(error.http_body())
     except Exception:
         logger.exception("a streamed request failed")
+        metrics.failed("http", ErrorKind.INTERNAL)
         yield _event(ApiError(ErrorKind.INTERNAL, "internal error").http_body())
 
 
@@ -217,8 +236,9 @@ def _described(info: pb.ModelInfo) -> dict[str, Any]:
     }
 
 
-async def _tell(_: Request, error: Exception) -> Response:
+async def _tell(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
+    request.app.state.metrics.failed("http", error.kind)
     return JSONResponse(error.http_body(), status_code=error.http_status, headers=error.http_headers())
 
 
@@ -229,6 +249,7 @@ async def _tell_http(request: Request, error: Exception) -> Response:
         told = ApiError(ErrorKind.WRONG_METHOD, f"{request.method} is not allowed on {path}")
     else:
         told = ApiError(ErrorKind.UNKNOWN_PATH, f"{path}: there is no such path")
+    request.app.state.metrics.failed("http", told.kind)
     return JSONResponse(told.http_body(), status_code=error.status_code, headers=error.headers)
 
 
@@ -236,6 +257,6 @@ async def _tell_nobody(_: Request, __: Exception) -> Response:
     return Response(status_code=_CLIENT_GONE)
 
 
-async def _tell_internal(_: Request, error: Exception) -> Response:
+async def _tell_internal(request: Request, error: Exception) -> Response:
     logger.error("a request failed", exc_info=error)
-    return await _tell(_, ApiError(ErrorKind.INTERNAL, "internal error"))
+    return await _tell(request, ApiError(ErrorKind.INTERNAL, "internal error"))

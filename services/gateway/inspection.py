@@ -31,11 +31,11 @@ class Inspection:
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[bytes, Message]]:
         """By the name of the method."""
         return {
-            "GetModel": _unary(pb.GetModelRequest, self._get_model),
-            "Tokenize": _unary(pb.TokenizeRequest, self._tokenize),
-            "Detokenize": _unary(pb.DetokenizeRequest, self._detokenize),
-            "ListDrafters": _unary(pb.ListDraftersRequest, self._list_drafters),
-            "GetStatus": _unary(pb.GetStatusRequest, self._get_status),
+            "GetModel": self._unary(pb.GetModelRequest, self._get_model),
+            "Tokenize": self._unary(pb.TokenizeRequest, self._tokenize),
+            "Detokenize": self._unary(pb.DetokenizeRequest, self._detokenize),
+            "ListDrafters": self._unary(pb.ListDraftersRequest, self._list_drafters),
+            "GetStatus": self._unary(pb.GetStatusRequest, self._get_status),
         }
 
     async def _get_model(self, request: pb.GetModelRequest) -> pb.ModelInfo:
@@ -85,18 +85,17 @@ class Inspection:
             ),
         )
 
+    def _unary(self, kind: type[_Q], answer: Callable[[_Q], Awaitable[_A]]) -> grpc.RpcMethodHandler[bytes, Message]:
+        """Takes bytes, so that a message that does not parse is the client's error and not ours."""
 
-def _unary(kind: type[_Q], answer: Callable[[_Q], Awaitable[_A]]) -> grpc.RpcMethodHandler[bytes, Message]:
-    """Takes bytes, so that a message that does not parse is the client's error and not ours."""
+        @functools.wraps(answer)
+        async def handle(data: bytes, context: Context) -> _A:
+            try:
+                return await answer(parsed(data, kind))
+            except ApiError as error:
+                await abort(context, error, self._gateway.metrics)
+            except Exception:
+                logger.exception("a request failed")
+                await abort(context, ApiError(ErrorKind.INTERNAL, "internal error"), self._gateway.metrics)
 
-    @functools.wraps(answer)
-    async def handle(data: bytes, context: Context) -> _A:
-        try:
-            return await answer(parsed(data, kind))
-        except ApiError as error:
-            await abort(context, error)
-        except Exception:
-            logger.exception("a request failed")
-            await abort(context, ApiError(ErrorKind.INTERNAL, "internal error"))
-
-    return grpc.unary_unary_rpc_method_handler(handle, response_serializer=lambda reply: reply.SerializeToString())
+        return grpc.unary_unary_rpc_method_handler(handle, response_serializer=lambda reply: reply.SerializeToString())

@@ -88,6 +88,7 @@ class TargetPool:
         self._infos: dict[str, generation_pb2.ModelInfo] = {}
         self.lost_attempts = 0
         self.resumes = 0  # answers that went on at another replica
+        self.retries = 0
         self.failed_routes = 0
 
     def targets(self) -> list[Member]:
@@ -124,6 +125,7 @@ class TargetPool:
             member = await self._next(call, tried, deadline, is_resuming=record.has_begun)
             if member is None:
                 break
+            self.retries += bool(tried)
             tried.add(member.replica)
             self.resumes += record.has_begun
             try:

@@ -10,6 +10,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from protos import generation_pb2 as pb
 from services.gateway.errors import ApiError, ErrorKind
+from services.gateway.metrics import GatewayMetrics
 from services.models.tokenizer import Message as Turn
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Generation"].full_name
@@ -49,7 +50,8 @@ def messages_of(chat: pb.Chat) -> list[Turn]:
     return [Turn(role=message.role, content=message.content) for message in chat.messages]
 
 
-async def abort(context: Context, error: ApiError) -> NoReturn:
+async def abort(context: Context, error: ApiError, metrics: GatewayMetrics) -> NoReturn:
+    metrics.failed("grpc", error.kind)
     await context.abort(error.grpc_code, error.message, error.grpc_metadata())
     raise AssertionError("abort always raises")
 

@@ -26,5 +26,10 @@ class Task:
             raise ValueError(f"confidence: {self.confidence} is out of range; it must be at least 0 and at most 1")
 
 
+def name_of(task: Task) -> str:
+    """The class, or `unknown` where nobody is sure of it at all."""
+    return task.kind if task.confidence else "unknown"
+
+
 # Of a request about which nothing is known.
 UNKNOWN_TASK = Task("chat", 0.0)

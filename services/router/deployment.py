@@ -9,11 +9,14 @@ import ray
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from services.dcut.handle import exchange_with
+from services.dcut.handle import DcutLine
 from services.dcut.link import FleetLink
 from services.dcut.messages import Report
+from services.metrics.defined.fleet import LINK_FAILURES
+from services.metrics.readings import Readings
 from services.router.config import RouterConfig
 from services.router.messages import RouteReply, RouteRequest
+from services.router.readings import read_router
 from services.router.router import Router
 
 
@@ -34,7 +37,8 @@ class RouterDeployment:
         self._routing = 0
 
         self._router = Router(self._config, lambda: self._link.budget)
-        self._link = FleetLink(exchange_with(dcut), self._report, self._config.report_period_s)
+        self._line = DcutLine(dcut, self._read)
+        self._link = FleetLink(self._line.exchange, self._report, self._config.report_period_s)
         await self._link.start()
 
     async def route(self, request: RouteRequest) -> RouteReply:
@@ -51,6 +55,11 @@ class RouterDeployment:
             await self._link.stop()
         if hasattr(self, "_router"):
             await self._router.close()
+
+    def _read(self) -> Readings:
+        readings = read_router(self._router)
+        readings.put(LINK_FAILURES, self._link.num_failures, "router")
+        return readings
 
     def _report(self) -> Report:
         return Report(

@@ -7,6 +7,9 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from services.dcut.messages import Budget
+from services.metrics.defined.router import ROUTE_SECONDS
+from services.metrics.readings import Histogram
+from services.requests.task import name_of
 from services.router.bandit import Arm, KindBandit
 from services.router.config import RouterConfig
 from services.router.lease_client import LeaseClient
@@ -35,6 +38,8 @@ class Router:
         self._unserved: set[str] = set()
         self._clock = clock
         self._channels = ChannelPool(config.channels)
+        self.routes: Counter[tuple[str, str, str]] = Counter()  # by class, drafter asked for and chosen
+        self.seconds = Histogram(ROUTE_SECONDS)
         self._leases = LeaseClient(self._channels, timeout_s=config.reserve_timeout_s, attempts=config.reserve_attempts)
         # Reservations that the load reports do not show yet: (time, replica, sequences).
         self._recent: deque[tuple[float, str, int]] = deque(maxlen=_MAX_RECENT)
@@ -45,6 +50,13 @@ class Router:
 
     async def route(self, request: RouteRequest) -> RouteReply:
         """Never raises for a missing, full or dead drafter: the reply then has no lease."""
+        started = self._clock()
+        reply = await self._route(request)
+        self.seconds.observe(self._clock() - started)
+        self.routes[name_of(request.task), request.drafter, reply.kind] += 1
+        return reply
+
+    async def _route(self, request: RouteRequest) -> RouteReply:
         budget = self._budget()
         members = budget.members
         await self._channels.keep_only({m.address for m in members if m.role == "drafter"})

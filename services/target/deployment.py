@@ -11,13 +11,16 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from services.dcut.guide_book import GuideBook
-from services.dcut.handle import exchange_with
+from services.dcut.handle import DcutLine
 from services.dcut.link import FleetLink
 from services.dcut.messages import Report
+from services.metrics.defined.fleet import LINK_FAILURES
+from services.metrics.readings import Readings
 from services.models.cache import cache_root
 from services.models.config import ModelConfig
 from services.models.source import resolve
 from services.target.config import EngineConfig
+from services.target.readings import read_target
 from services.target.server import TargetServer
 
 
@@ -32,7 +35,8 @@ class TargetDeployment:
         self._replica = serve.get_replica_context().replica_id.unique_id
         self._node = ray.get_runtime_context().get_node_id()
 
-        self._link = FleetLink(exchange_with(dcut), self._report, settings.report_period_s)
+        self._line = DcutLine(dcut, self._read)
+        self._link = FleetLink(self._line.exchange, self._report, settings.report_period_s)
         folder = await asyncio.to_thread(resolve, source.target, source.cache_dir)
         self._server = await asyncio.to_thread(
             TargetServer.create,
@@ -62,6 +66,12 @@ class TargetDeployment:
             await self._link.stop()
         if hasattr(self, "_server"):
             await self._server.stop(self._settings.drain_s)
+            await self._line.last_words()
+
+    def _read(self) -> Readings:
+        readings = read_target(self._server.engine, self._server.desk.counters)
+        readings.put(LINK_FAILURES, self._link.num_failures, "target")
+        return readings
 
     def _report(self) -> Report:
         load = self._server.engine.load

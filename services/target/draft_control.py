@@ -13,6 +13,7 @@ from services.dcut.local.dcut import LocalDcut
 from services.dcut.local.guide import NO_GUIDE, Guide
 from services.dcut.local.messages import Candidate, DcutSnapshot, Offer, StepLoad, Verified
 from services.target.config import EngineConfig
+from services.target.counters import NO_DRAFTER, EngineCounters
 from services.target.drafting.interface import DraftingContext, DraftingDesk
 from services.target.scheduler import Scheduler, Work
 from services.target.sequence import Sequence
@@ -53,6 +54,7 @@ class DraftControl:
         desk: DraftingDesk,
         scheduler: Scheduler,
         config: EngineConfig,
+        counters: EngineCounters,
         table: StepCosts | None = None,
         guide: Callable[[], Guide] = lambda: NO_GUIDE,
     ) -> None:
@@ -62,6 +64,8 @@ class DraftControl:
         self._config = config
         self._guide = guide
         self._switches: dict[int, int] = {}  # of drafter kinds, by sequence
+        self._asked_kinds: dict[int, str] = {}  # whose draft a sequence was asked for last
+        self._counters = counters
         self._asked_at = 0.0
         self._told_at = 0.0
         self._has_asked = False  # in this round
@@ -87,6 +91,7 @@ class DraftControl:
         self._desk.close(sequence)
         self.dcut.close(sequence)
         self._switches.pop(sequence, None)
+        self._asked_kinds.pop(sequence, None)
 
     def gather(self, has_news: Callable[[], bool]) -> None:
         """Waits for drafts on their way while that costs less than going without those sequences."""
@@ -143,6 +148,15 @@ class DraftControl:
             rows, lengths / max(len(decoding), 1), sum(work.count for work in plan if not work.sequence.is_decoding)
         )
 
+    def count(self, shape: StepShape, outcomes: Seq[Outcome]) -> None:
+        """To be called after a step and before `ask`, which changes whose drafts are meant."""
+        self._counters.steps += 1
+        self._counters.prompt_rows += shape.prefill
+        self._counters.decode_rows += shape.rows
+        for outcome in outcomes:
+            kind = self._asked_kinds.get(outcome.sequence.id, NO_DRAFTER) if outcome.num_verified else NO_DRAFTER
+            self._counters.count(outcome, kind)
+
     def ask(self, outcomes: Seq[Outcome]) -> None:
         """Learns from the step's verdicts and asks for the next drafts where they are worth it."""
         finished = {o.sequence.id for o in outcomes if o.finish_reason is not None}
@@ -152,6 +166,7 @@ class DraftControl:
             self.dcut.follow(self._guide())
             self._choose_kinds(decoding)
             candidates = [c for c in map(self._candidate, decoding) if c is not None]
+            self._asked_kinds.update((candidate.sequence, candidate.kind) for candidate in candidates)
             asks = self.dcut.ask(candidates, self._next_load(finished)) if candidates else []
         except Exception:
             self._failed("choosing whom to ask")
@@ -177,6 +192,8 @@ class DraftControl:
         )
         for wait in self._desk.take_waits():
             self.dcut.observe_wait(wait)
+            self._counters.waits.observe(wait.seconds, wait.kind)
+            self._counters.busy_s[wait.kind] += wait.busy_s
 
     def _failed(self, what: str) -> None:
         self.dcut.counters.failures += 1

@@ -15,11 +15,13 @@ from transformers import PreTrainedTokenizerBase
 
 from services.dcut.cluster.messages import RoundCost, Use
 from services.dcut.costs.steps import StepCosts
+from services.dcut.local.dcut import LocalDcut
 from services.dcut.local.guide import NO_GUIDE, Guide
 from services.dcut.local.messages import DcutSnapshot
 from services.requests.sampling import SamplingParams
 from services.sampling.noise import noise_key
 from services.target.config import EngineConfig
+from services.target.counters import EngineCounters
 from services.target.draft_control import DraftControl
 from services.target.drafting.interface import DraftingDesk, Lease
 from services.target.emission import Emission, Finish, FinishReason, Statistics
@@ -85,15 +87,17 @@ class Engine:
         self.max_context = min(target.spec.max_positions, num_blocks * BLOCK)
         blocks = BlockManager(num_blocks, prefix_cache=config.prefix_cache)
         self._scheduler = Scheduler(blocks, config.max_sequences, config.max_step_rows)
-        self._drafting = DraftControl(desk, self._scheduler, config, table, guide)
-        self._stepper = Stepper(target, pool, tokenizer, desk, self._scheduler, config.hidden_memory_mb << 20)
+        self.counters = EngineCounters()
+        self._drafting = DraftControl(desk, self._scheduler, config, self.counters, table, guide)
+        self._stepper = Stepper(
+            target, pool, tokenizer, desk, self._scheduler, config.hidden_memory_mb << 20, self.counters
+        )
         self._inbox: deque[Callable[[], None]] = deque()
         self._sequences: dict[str, list[Sequence]] = {}
         self._ids = itertools.count(1)
         self._num_queued = 0
         self._queue_lock = threading.Lock()
         self._failed_steps = 0
-        self._num_steps = 0
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -117,7 +121,7 @@ class Engine:
         return EngineLoad(
             len(scheduler.running),
             len(scheduler.waiting),
-            self._num_steps,
+            self.counters.steps,
             scheduler.num_preemptions,
             scheduler.blocks.num_free,
             scheduler.blocks.num_blocks,
@@ -128,6 +132,11 @@ class Engine:
         """What drafts came to since the start, and what a round with each kind costs now."""
         dcut = self._drafting.dcut
         return dcut.lessons.tally.uses(), dcut.round_costs
+
+    @property
+    def local_dcut(self) -> LocalDcut:
+        """To look at: it belongs to the engine's thread."""
+        return self._drafting.dcut
 
     def admit(self, request: Request) -> Request:
         """Checks a request against the model and completes its max_tokens, without queuing it.
@@ -225,35 +234,44 @@ class Engine:
                 self._step(plan)
             else:
                 # A draft that will never come wakes nobody.
-                self._desk.wait(_PENDING_WAIT_S if self._scheduler.running else _IDLE_WAIT_S)
+                is_drafting = bool(self._scheduler.running)
+                with self.counters.timed("waiting_for_drafts" if is_drafting else "idle"):
+                    self._desk.wait(_PENDING_WAIT_S if is_drafting else _IDLE_WAIT_S)
         for sequences in list(self._sequences.values()):
             for sequence in list(sequences):
                 self._finish(sequence, "abort", "")
 
     def _plan(self) -> list[Work]:
-        self._drafting.gather(lambda: bool(self._inbox))
-        drafts = self._drafting.collect()
+        with self.counters.timed("waiting_for_drafts"):
+            self._drafting.gather(lambda: bool(self._inbox))
+        with self.counters.timed("deciding"):
+            drafts = self._drafting.collect()
         return self._scheduler.plan(lambda s: s.id in drafts.pending, lambda s: drafts.kept.get(s.id, ()))
 
     def _step(self, plan: list[Work]) -> None:
-        started, shape = time.perf_counter(), self._drafting.shape(plan)
+        started, known_s = time.perf_counter(), self.counters.known_s
+        shape = self._drafting.shape(plan)
         try:
             outcomes = self._stepper.run(plan)
             self._failed_steps = 0
         except Exception as error:  # one bad step must not end the thread, and with it every request
             log.exception("a step failed")
             self._failed_steps += 1
+            self.counters.failed_steps += 1
             for work in plan:
                 self._finish(work.sequence, "error", f"{type(error).__name__}: {error}")
             return
-        self._num_steps += 1
+        self._drafting.count(shape, outcomes)
         # Asked before anything is told: the drafters work while texts are put together.
-        self._drafting.ask(outcomes)
+        with self.counters.timed("deciding"):
+            self._drafting.ask(outcomes)
         for outcome in outcomes:
             self._stepper.tell(outcome)
             if outcome.finish_reason is not None:
                 self._release(outcome.sequence)
-        self._drafting.step_ended(shape, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        self._drafting.step_ended(shape, seconds)
+        self.counters.seconds["bookkeeping"] += seconds - (self.counters.known_s - known_s)
 
     def _enqueue(self, request: Request) -> None:
         if request.request_id in self._sequences:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from services.target.counters import EngineCounters
 from services.target.drafting.interface import DraftingDesk
 from services.target.emission import Emission, Finish, FinishReason, Origin, TokenTrace
 from services.target.hidden_feed import HiddenFeed
@@ -50,12 +51,14 @@ class Stepper:
         desk: DraftingDesk,
         scheduler: Scheduler,
         hidden_memory_bytes: int,
+        counters: EngineCounters,
     ) -> None:
         self._target = target
         self._pool = pool
         self._tokenizer = tokenizer
         self._desk = desk
         self._scheduler = scheduler
+        self._counters = counters
         self._search = make_search(target.kernels)
         self._group = target.spec.heads // target.spec.kv_heads
         self._hidden = HiddenFeed(desk, target.spec.layers, hidden_memory_bytes)
@@ -66,7 +69,8 @@ class Stepper:
         capture = self._hidden.begin(work.sequence.id for work in plan)
         segments = [self._segment(work) for work in plan]
         step = lay_out(segments, self._group, self._target.device, capture.layers, capture.postnorm)
-        result = self._target.forward.forward(step, self._pool)
+        with self._counters.timed(_kind_of_pass(plan)):
+            result = self._target.forward.forward(step, self._pool)
         batch, first = [], 0
         for work, segment in zip(plan, segments, strict=True):
             if work.reaches_end:
@@ -74,7 +78,8 @@ class Stepper:
                 batch.append(Rows(work.sequence.sampling, last, len(work.sequence.tokens), work.drafts))
             self._record_prompt_logprobs(work, segment, result.logits_QV, first)
             first += len(segment.logit_rows)
-        choices = iter(zip(choose_tokens(result.logits_QV, batch, self._search), batch, strict=True))
+        with self._counters.timed("sampling"):
+            choices = iter(zip(choose_tokens(result.logits_QV, batch, self._search), batch, strict=True))
         now = time.time()
         features_NTD = None if result.features_NTD is None else result.features_NTD.cpu()
         outcomes = []
@@ -232,6 +237,13 @@ class Stepper:
             sequence.statistics(),
             error,
         )
+
+
+def _kind_of_pass(plan: list[Work]) -> str:
+    num_decoding = sum(work.sequence.is_decoding for work in plan)
+    if not num_decoding:
+        return "prefill"
+    return "verify" if num_decoding == len(plan) else "mixed"
 
 
 def _wants_prompt_logprobs(sequence: Sequence) -> bool:

@@ -126,8 +126,11 @@ class Calibration:
         self._fine_SJF[index] = found.fine()
 
     def errors(self) -> dict[tuple[str, bool], tuple[float, float]]:
-        """Expected calibration error by source: of the drafter's word, and as corrected before it was known."""
-        return {key: (found.raw_error.value, found.error.value) for key, found in self._maps.items()}
+        """Expected calibration error by source: of the drafter's word, and as corrected before it was known.
+
+        To be called from any thread.
+        """
+        return {key: (found.raw_error.value, found.error.value) for key, found in list(self._maps.items())}
 
 
 def _hats() -> Floats:

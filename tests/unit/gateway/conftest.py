@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from services.dcut.messages import Budget, Member
 from services.gateway.config import GatewayConfig
+from services.gateway.fleet_totals import FleetTotalsView
 from services.gateway.front_door import FrontDoor
 from services.gateway.gateway import Gateway
 from services.gateway.http import create_app
@@ -44,10 +45,10 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 @asynccontextmanager
-async def serving(gateway: Gateway) -> AsyncIterator[str]:
+async def serving(gateway: Gateway, totals: FleetTotalsView | None = None) -> AsyncIterator[str]:
     """The HTTP application behind a real server."""
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_app(gateway), log_level="critical", lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(create_app(gateway, totals), log_level="critical", lifespan="off"))
     running = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
