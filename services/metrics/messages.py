@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgpack
+import msgspec
 
 from services.metrics.catalogue import metric_of
 from services.metrics.metric import Series, Value
@@ -82,16 +82,15 @@ def decode_snapshot(data: bytes) -> Snapshot:
 
 
 def _packed(body: list[Any]) -> bytes:
-    data: bytes = msgpack.packb([MESSAGE_VERSION, *body], use_bin_type=True)
-    return data
+    return msgspec.msgpack.encode([MESSAGE_VERSION, *body])
 
 
 def _unpacked(data: bytes, limit: int, count: int) -> list[Any]:
     if len(data) > limit:
         raise ValueError(f"message: {len(data)} bytes is too large; at most {limit} are allowed")
     try:
-        message = msgpack.unpackb(data, raw=False)
-    except (ValueError, msgpack.UnpackException) as error:
+        message = msgspec.msgpack.decode(data)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ValueError(f"message: not msgpack ({error})") from error
     if not isinstance(message, list) or not message or message[0] != MESSAGE_VERSION:
         raise ValueError(f"message: its version must be {MESSAGE_VERSION}")

@@ -3,7 +3,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-import msgpack
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,7 +51,7 @@ def test_nothing_but_a_value_error_comes_of_nonsense(wrong: Any, at: int | None)
     for decode in (decode_counted, decode_snapshot):
         for message in (counted, snapshot, wrong):
             with suppress(ValueError):
-                decode(msgpack.packb(message))
+                decode(msgspec.msgpack.encode(message))
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,18 @@ def test_nothing_but_a_value_error_comes_of_nonsense(wrong: Any, at: int | None)
 )
 def test_wrong_counts_are_named(totals: Any, gauges: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        decode_counted(msgpack.packb([MESSAGE_VERSION, "life", totals, gauges]))
+        decode_counted(msgspec.msgpack.encode([MESSAGE_VERSION, "life", totals, gauges]))
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x91" * 100_000, b"\xdd\xff\xff\xff\xff", b"\x81\x90\x01"])
+def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
+    for decode in (decode_counted, decode_snapshot):
+        with pytest.raises(ValueError, match="message: "):
+            decode(data)
 
 
 def test_a_large_message_and_another_version_are_refused() -> None:
     with pytest.raises(ValueError, match="too large"):
         decode_counted(b"\x00" * (MAX_COUNTED_BYTES + 1))
     with pytest.raises(ValueError, match=f"its version must be {MESSAGE_VERSION}"):
-        decode_counted(msgpack.packb([MESSAGE_VERSION + 1, "life", [], []]))
+        decode_counted(msgspec.msgpack.encode([MESSAGE_VERSION + 1, "life", [], []]))
