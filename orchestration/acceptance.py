@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orchestration.bench.paired import summarise
+from orchestration.drafter_process import running
 from services.drafters.config import DrafterConfig
+from services.rpc.credential import Credential
 from services.training.evaluation.measure import Drafting, Trial
 from services.training.evaluation.report import Result, Speedup, as_line
 from services.training.pipeline import Run
 from services.training.synthesis.dialogue import CLASSES
 from services.training.synthesis.evaluation import evaluation_prompts
 
-_TIMEOUT_S = 60.0
 _TEMPERATURES = (0.0, 1.0)
 _MAX_DRAFT = {"mtp": 3, "dfly": 7, "lookup": 7}
 
@@ -52,11 +50,13 @@ def evaluate_all(
     results = []
     for kind in kinds:
         folder = run.folder / kind / "drafter" if weights is None else weights / kind
-        with _drafter(_config_of(kind, folder), run.model.path) as address:
+        credential = Credential.random()
+        arguments = ("--config", _config_of(kind, folder).model_dump_json(), "--target", str(run.model.path))
+        with running(credential, *arguments) as address:
             for task_class, arm in itertools.product(CLASSES, _ARMS):
                 if arm.is_argmax and kind == "lookup":
                     continue  # it knows no noise
-                drafting = Drafting(kind, address, _MAX_DRAFT[kind], arm.is_argmax)
+                drafting = Drafting(kind, address, _MAX_DRAFT[kind], arm.is_argmax, credential)
                 chosen = prompts[task_class]
                 with Trial(target, tokenizer, drafting, config.max_tokens, config.batch) as trial:
                     found = trial.measure(chosen, arm.temperature)
@@ -97,20 +97,3 @@ def _config_of(kind: str, weights: Path) -> DrafterConfig:
     if kind == "lookup":
         return DrafterConfig(kind=kind)
     return DrafterConfig.model_validate({"kind": kind, "neural": {"weights": weights}})
-
-
-@contextmanager
-def _drafter(config: DrafterConfig, target: Path) -> Iterator[str]:
-    """The address of a drafter replica in a process of its own."""
-    command = [sys.executable, "-m", "orchestration.drafter_process", "--config", config.model_dump_json()]
-    command += ["--target", str(target)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        if not address:
-            raise RuntimeError(f"the {config.kind} drafter did not start; it ended with {process.wait(_TIMEOUT_S)}")
-        yield address
-    finally:
-        process.terminate()
-        process.wait(_TIMEOUT_S)

@@ -89,6 +89,11 @@ class ServeConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     http_host: str = Field(default="127.0.0.1", min_length=1, description="Interface that HTTP listens on.")
+    http_tls: bool = Field(
+        default=True,
+        description="HTTP has the gateway's certificate, where there is one. Off: for a proxy in front that speaks "
+        "plain HTTP.",
+    )
     http_port: int = Field(default=8000, ge=1, le=65535, description="Port of the HTTP API.")
     health_check_period_s: float = Field(
         default=1.0, ge=0.1, le=60, description="Seconds between two health checks of a replica."
@@ -128,6 +133,17 @@ class FleetConfig(BaseModel):
         default=AutoscalingConfig(), description="When deployments with max_replicas grow and shrink."
     )
     serve: ServeConfig = Field(default=ServeConfig(), description="Ray Serve.")
+
+    def http_options(self) -> dict[str, Any]:
+        """What Serve's proxies are told: the gateway's certificate is theirs too, on every node with a proxy."""
+        options: dict[str, Any] = {"host": self.serve.http_host, "port": self.serve.http_port}
+        if self.is_https:
+            options |= {"ssl_keyfile": str(self.gateway.tls.key), "ssl_certfile": str(self.gateway.tls.certificate)}
+        return options
+
+    @property
+    def is_https(self) -> bool:
+        return self.gateway.tls.is_on and self.serve.http_tls
 
     @model_validator(mode="before")
     @classmethod

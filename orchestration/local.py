@@ -26,12 +26,14 @@ from orchestration.config import FleetConfig
 from orchestration.machine import num_cores, wanted
 from orchestration.ports import check_ports_free
 from orchestration.ray_auth import reread_environment, token_environment
+from protos.generation_pb2 import ModelInfo
 
 _log = logging.getLogger(__name__)
 
 OBJECT_STORE_BYTES = 500 << 20
 _MARK = "DRAFTFLEET_RUN"  # every process of a run carries it in its environment
 _STOP_TIMEOUT_S = 15.0
+_TELL_TIMEOUT_S = 10.0
 
 OnStep = Callable[[str], None]
 
@@ -55,7 +57,8 @@ class LocalFleet:
     @property
     def http_url(self) -> str:
         host = self._config.serve.http_host
-        return f"http://{_reachable(host)}:{self._config.serve.http_port}"
+        scheme = "https" if self._config.is_https else "http"
+        return f"{scheme}://{_reachable(host)}:{self._config.serve.http_port}"
 
     @property
     def grpc_address(self) -> str:
@@ -110,6 +113,11 @@ class LocalFleet:
             if self._folder is not None and not keep_logs:
                 shutil.rmtree(self._folder, ignore_errors=True)
 
+    def model(self) -> ModelInfo:
+        """What is served, asked behind the doors: they may want a key. Raises an error of Serve's when nobody tells."""
+        handle = serve.get_deployment_handle("Gateway", NAME)
+        return ModelInfo.FromString(handle.describe.remote().result(timeout_s=_TELL_TIMEOUT_S))
+
     def is_alive(self) -> bool:
         """Whether Ray's own processes still run."""
         running = set()
@@ -154,8 +162,7 @@ class LocalFleet:
 
     def _start_serve(self) -> None:
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
-        options = self._config.serve
-        serve.start(http_options={"host": options.http_host, "port": options.http_port})
+        serve.start(http_options=self._config.http_options())
         self._has_deployed = True
         serve.run(application(self._config), name=NAME, route_prefix="/")
 
@@ -173,7 +180,8 @@ class LocalFleet:
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + self._timeout_s
         last = "no answer yet"
-        with httpx.Client(trust_env=False, timeout=5.0) as client:
+        # Only whether it is up is asked, of our own port; its certificate names the host that clients use.
+        with httpx.Client(trust_env=False, timeout=5.0, verify=False) as client:
             while time.monotonic() < deadline:
                 try:
                     reply = client.get(f"{self.http_url}/readyz")

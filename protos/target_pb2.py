@@ -26,7 +26,7 @@ from protos import drafting_pb2 as protos_dot_drafting__pb2
 from protos import generation_pb2 as protos_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13protos/target.proto\x12\x14\x64raftfleet.target.v1\x1a\x15protos/drafting.proto\x1a\x17protos/generation.proto\"\xf3\x01\n\rTargetRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\nprompt_ids\x18\x02 \x03(\r\x12)\n\x08sampling\x18\x03 \x01(\x0b\x32\x17.draftfleet.v1.Sampling\x12/\n\x0bspeculation\x18\x04 \x01(\x0b\x32\x1a.draftfleet.v1.Speculation\x12\x12\n\ntask_class\x18\x05 \x01(\t\x12\x18\n\x10\x63lass_confidence\x18\x06 \x01(\x02\x12\x30\n\x08progress\x18\x07 \x03(\x0b\x32\x1e.draftfleet.target.v1.Progress\"-\n\x08Progress\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"X\n\x14\x41ttachDrafterRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12,\n\x05lease\x18\x02 \x01(\x0b\x32\x1d.draftfleet.drafting.v1.Lease\"&\n\x12\x41ttachDrafterReply\x12\x10\n\x08\x61ttached\x18\x01 \x01(\x08\"\x10\n\x0eGetInfoRequest\"\x10\n\x0eGetDcutRequest\"\x1d\n\tDcutReply\x12\x10\n\x08snapshot\x18\x01 \x01(\x0c\x32\xdd\x02\n\x06Target\x12O\n\x08Generate\x12#.draftfleet.target.v1.TargetRequest\x1a\x1c.draftfleet.v1.GenerateChunk0\x01\x12\x65\n\rAttachDrafter\x12*.draftfleet.target.v1.AttachDrafterRequest\x1a(.draftfleet.target.v1.AttachDrafterReply\x12I\n\x07GetInfo\x12$.draftfleet.target.v1.GetInfoRequest\x1a\x18.draftfleet.v1.ModelInfo\x12P\n\x07GetDcut\x12$.draftfleet.target.v1.GetDcutRequest\x1a\x1f.draftfleet.target.v1.DcutReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13protos/target.proto\x12\x14\x64raftfleet.target.v1\x1a\x15protos/drafting.proto\x1a\x17protos/generation.proto\"\x83\x02\n\rTargetRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\nprompt_ids\x18\x02 \x03(\r\x12)\n\x08sampling\x18\x03 \x01(\x0b\x32\x17.draftfleet.v1.Sampling\x12/\n\x0bspeculation\x18\x04 \x01(\x0b\x32\x1a.draftfleet.v1.Speculation\x12\x12\n\ntask_class\x18\x05 \x01(\t\x12\x18\n\x10\x63lass_confidence\x18\x06 \x01(\x02\x12\x30\n\x08progress\x18\x07 \x03(\x0b\x32\x1e.draftfleet.target.v1.Progress\x12\x0e\n\x06tenant\x18\x14 \x01(\t\"-\n\x08Progress\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"X\n\x14\x41ttachDrafterRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12,\n\x05lease\x18\x02 \x01(\x0b\x32\x1d.draftfleet.drafting.v1.Lease\"&\n\x12\x41ttachDrafterReply\x12\x10\n\x08\x61ttached\x18\x01 \x01(\x08\"\x10\n\x0eGetInfoRequest\"\x10\n\x0eGetDcutRequest\"\x1d\n\tDcutReply\x12\x10\n\x08snapshot\x18\x01 \x01(\x0c\x32\xdd\x02\n\x06Target\x12O\n\x08Generate\x12#.draftfleet.target.v1.TargetRequest\x1a\x1c.draftfleet.v1.GenerateChunk0\x01\x12\x65\n\rAttachDrafter\x12*.draftfleet.target.v1.AttachDrafterRequest\x1a(.draftfleet.target.v1.AttachDrafterReply\x12I\n\x07GetInfo\x12$.draftfleet.target.v1.GetInfoRequest\x1a\x18.draftfleet.v1.ModelInfo\x12P\n\x07GetDcut\x12$.draftfleet.target.v1.GetDcutRequest\x1a\x1f.draftfleet.target.v1.DcutReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,19 +34,19 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.target_pb2', _global
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TARGETREQUEST']._serialized_start=94
-  _globals['_TARGETREQUEST']._serialized_end=337
-  _globals['_PROGRESS']._serialized_start=339
-  _globals['_PROGRESS']._serialized_end=384
-  _globals['_ATTACHDRAFTERREQUEST']._serialized_start=386
-  _globals['_ATTACHDRAFTERREQUEST']._serialized_end=474
-  _globals['_ATTACHDRAFTERREPLY']._serialized_start=476
-  _globals['_ATTACHDRAFTERREPLY']._serialized_end=514
-  _globals['_GETINFOREQUEST']._serialized_start=516
-  _globals['_GETINFOREQUEST']._serialized_end=532
-  _globals['_GETDCUTREQUEST']._serialized_start=534
-  _globals['_GETDCUTREQUEST']._serialized_end=550
-  _globals['_DCUTREPLY']._serialized_start=552
-  _globals['_DCUTREPLY']._serialized_end=581
-  _globals['_TARGET']._serialized_start=584
-  _globals['_TARGET']._serialized_end=933
+  _globals['_TARGETREQUEST']._serialized_end=353
+  _globals['_PROGRESS']._serialized_start=355
+  _globals['_PROGRESS']._serialized_end=400
+  _globals['_ATTACHDRAFTERREQUEST']._serialized_start=402
+  _globals['_ATTACHDRAFTERREQUEST']._serialized_end=490
+  _globals['_ATTACHDRAFTERREPLY']._serialized_start=492
+  _globals['_ATTACHDRAFTERREPLY']._serialized_end=530
+  _globals['_GETINFOREQUEST']._serialized_start=532
+  _globals['_GETINFOREQUEST']._serialized_end=548
+  _globals['_GETDCUTREQUEST']._serialized_start=550
+  _globals['_GETDCUTREQUEST']._serialized_end=566
+  _globals['_DCUTREPLY']._serialized_start=568
+  _globals['_DCUTREPLY']._serialized_end=597
+  _globals['_TARGET']._serialized_start=600
+  _globals['_TARGET']._serialized_end=949
 # @@protoc_insertion_point(module_scope)

@@ -31,10 +31,13 @@ class TargetRequest(_message.Message):
     TASK_CLASS_FIELD_NUMBER: _builtins.int
     CLASS_CONFIDENCE_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     task_class: _builtins.str
     """chat, code or maths; empty: not known"""
     class_confidence: _builtins.float
+    tenant: _builtins.str
+    """Whose share of the target it uses, and whose prefixes it may reuse; empty: the one of all without a key."""
     @_builtins.property
     def prompt_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -57,10 +60,11 @@ class TargetRequest(_message.Message):
         task_class: _builtins.str = ...,
         class_confidence: _builtins.float = ...,
         progress: _abc.Iterable[Global___Progress] | None = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling", "speculation", b"speculation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_confidence", b"class_confidence", "progress", b"progress", "prompt_ids", b"prompt_ids", "request_id", b"request_id", "sampling", b"sampling", "speculation", b"speculation", "task_class", b"task_class"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_confidence", b"class_confidence", "progress", b"progress", "prompt_ids", b"prompt_ids", "request_id", b"request_id", "sampling", b"sampling", "speculation", b"speculation", "task_class", b"task_class", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

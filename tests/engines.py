@@ -121,6 +121,7 @@ class Ask:
     sampling: SamplingParams
     speculation: Speculation = field(default_factory=Speculation)
     begun: tuple[int, ...] = ()  # what of the first choice another replica has said already
+    tenant: str = ""
 
 
 @contextmanager
@@ -169,7 +170,7 @@ def answer_all(engine: Engine, asks: Sequence[Ask], concurrency: int | None = No
         request_id = f"request-{next(_numbers)}"
         progress = (Progress(0, ask.begun),) if ask.begun else ()
         request = Request(
-            request_id, tuple(ask.prompt), sampling, ask.speculation, sink, UNKNOWN_TASK, progress, grammar
+            request_id, tuple(ask.prompt), sampling, ask.speculation, sink, UNKNOWN_TASK, progress, grammar, ask.tenant
         )
         engine.submit(request)
 

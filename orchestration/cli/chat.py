@@ -15,6 +15,8 @@ def chat(
     message: Annotated[str | None, typer.Argument(help="One question; without it, a conversation.")] = None,
     system: Annotated[str | None, typer.Option("--system", help="System message.")] = None,
     address: options.Address = options.DEFAULT_ADDRESS,
+    api_key_file: options.ApiKeyFile = None,
+    ca_file: options.CaFile = None,
     max_tokens: options.MaxTokens = 512,
     temperature: options.Temperature = 0.0,
     top_p: options.TopP = 1.0,
@@ -33,7 +35,7 @@ def chat(
 
     controls = Controls(max_tokens, temperature, top_p, seed, drafter, max_draft_tokens, trace=show_drafts)
     turns = [("system", system)] if system else []
-    with Client(address) as client:
+    with Client(address, options.read_key(api_key_file), ca_file) as client:
         name = client.model().name
         if show_drafts:
             err.print(legend())

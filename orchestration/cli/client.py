@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 
 import grpc
@@ -17,9 +18,16 @@ _CONNECT_TIMEOUT_S = 5.0
 class Client:
     """`with Client(address) as client:`; its methods raise Failure with the server's own words."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, api_key: str | None = None, ca_file: Path | None = None) -> None:
+        """With `ca_file` it speaks TLS."""
         self._address = address
-        self._channel = grpc.insecure_channel(address, options=(("grpc.enable_http_proxy", 0),))
+        self._metadata = () if api_key is None else (("authorization", f"Bearer {api_key}"),)
+        options = (("grpc.enable_http_proxy", 0),)
+        if ca_file is None:
+            self._channel = grpc.insecure_channel(address, options=options)
+        else:
+            credentials = grpc.ssl_channel_credentials(ca_file.read_bytes())
+            self._channel = grpc.secure_channel(address, credentials, options=options)
         self._stub = GenerationStub(self._channel)
 
     def __enter__(self) -> Client:
@@ -40,13 +48,15 @@ class Client:
 
     def model(self) -> pb.ModelInfo:
         try:
-            return self._stub.GetModel(pb.GetModelRequest(model="default"), timeout=_CONNECT_TIMEOUT_S)
+            return self._stub.GetModel(
+                pb.GetModelRequest(model="default"), timeout=_CONNECT_TIMEOUT_S, metadata=self._metadata
+            )
         except grpc.RpcError as error:
             raise _failure(error) from error
 
     def generate(self, request: pb.GenerateRequest) -> Iterator[pb.GenerateChunk]:
         """Ends the generation on the server when it is closed early."""
-        call = self._stub.Generate(request)
+        call = self._stub.Generate(request, metadata=self._metadata)
         try:
             yield from call
         except grpc.RpcError as error:

@@ -8,18 +8,21 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from orchestration.cli import options
 from orchestration.cli.console import err, out
 from orchestration.cli.failure import Failure
 
 
 def costs(
     url: Annotated[str, typer.Option("--url", help="Address of the HTTP API.")] = "http://127.0.0.1:8000",
+    api_key_file: options.ApiKeyFile = None,
+    ca_file: options.CaFile = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw it into this file (PNG, SVG or PDF).")] = None,
 ) -> None:
     """What steps and drafts cost a running target, how often drafts stand, and what D-cut made of it."""
     from orchestration.cli.status import fetch_status
 
-    targets = fetch_status(url)["dcut"]
+    targets = fetch_status(url, api_key_file, ca_file)["dcut"]
     if not targets:
         raise Failure("no target replica tells its costs")
     for target in targets:

@@ -14,6 +14,8 @@ from orchestration.cli.console import err
 def generate(
     prompt: Annotated[str, typer.Argument(help="Text to continue; - reads it from stdin.")],
     address: options.Address = options.DEFAULT_ADDRESS,
+    api_key_file: options.ApiKeyFile = None,
+    ca_file: options.CaFile = None,
     max_tokens: options.MaxTokens = 256,
     temperature: options.Temperature = 0.0,
     top_p: options.TopP = 1.0,
@@ -32,7 +34,7 @@ def generate(
 
     text = sys.stdin.read() if prompt == "-" else prompt
     controls = Controls(max_tokens, temperature, top_p, seed, drafter, max_draft_tokens, trace=show_drafts)
-    with Client(address) as client:
+    with Client(address, options.read_key(api_key_file), ca_file) as client:
         painter = load_painter(target, client.model().name) if show_drafts else None
         if painter is not None:
             err.print(legend())

@@ -18,6 +18,7 @@ from orchestration.cli import (
     deploy,
     doctor,
     generate,
+    keys,
     metrics,
     models,
     serve,
@@ -49,6 +50,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(models.app, name="models")
+app.add_typer(keys.app, name="keys")
 app.add_typer(config.app, name="config")
 app.add_typer(train.app, name="train")
 app.add_typer(bench.app, name="bench")

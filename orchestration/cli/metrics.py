@@ -7,39 +7,27 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from orchestration.cli import options
 from orchestration.cli.console import out
-from orchestration.cli.failure import Failure
-
-_TIMEOUT_S = 10.0
+from orchestration.cli.door import get
 
 
 def metrics(
     url: Annotated[str, typer.Option("--url", help="Address of the HTTP API.")] = "http://127.0.0.1:8000",
     names: Annotated[bool, typer.Option("--names", help="All metrics and their meaning, without a service.")] = False,
+    api_key_file: options.ApiKeyFile = None,
+    ca_file: options.CaFile = None,
     raw: Annotated[bool, typer.Option("--raw", help="The text that Prometheus reads.")] = False,
 ) -> None:
     """What a running fleet has counted: every total and gauge that is not 0."""
     if names:
         out.print(_names())
         return
-    text = _fetched(url)
+    text = get(url, "/metrics", api_key_file, ca_file).text
     if raw:
         print(text, end="")
         return
     out.print(_values(text))
-
-
-def _fetched(url: str) -> str:
-    import httpx
-
-    try:
-        reply = httpx.get(f"{url.rstrip('/')}/metrics", timeout=_TIMEOUT_S, trust_env=False)
-        reply.raise_for_status()
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise Failure(
-            f"no metrics at {url} ({error}). Start the service with `draftfleet serve`, or name it with --url."
-        ) from error
-    return reply.text
 
 
 def _values(text: str) -> Table:

@@ -21,6 +21,14 @@ ConfigFile = Annotated[
 Settings = Annotated[
     list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="One setting, dotted; may be repeated.")
 ]
+ApiKeyFile = Annotated[
+    Path | None,
+    typer.Option("--api-key-file", exists=True, dir_okay=False, help="File with the API key, where one is asked for."),
+]
+CaFile = Annotated[
+    Path | None,
+    typer.Option("--ca-file", exists=True, dir_okay=False, help="Speak TLS, and trust certificates signed by these."),
+]
 Address = Annotated[str, typer.Option("--address", "-a", help="host:port of the gRPC front door.")]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", "-n", min=1, help="Most tokens of the answer.")]
 Temperature = Annotated[float, typer.Option("--temperature", min=0.0, max=2.0, help="0 is greedy.")]
@@ -38,6 +46,10 @@ DEFAULT_ADDRESS = "127.0.0.1:9000"
 
 # Without authentication nobody but this machine is let in, unless the user says so.
 LOCAL_DEFAULTS = {"gateway.host": "127.0.0.1", "serve.http_host": "127.0.0.1"}
+
+
+def read_key(path: Path | None) -> str | None:
+    return None if path is None else path.read_text().strip()
 
 
 def load_config(

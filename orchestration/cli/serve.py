@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import signal
 import time
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +17,7 @@ from orchestration.cli.failure import Failure
 
 if TYPE_CHECKING:
     from orchestration.config import FleetConfig
+    from orchestration.local import LocalFleet
 
 
 def serve(
@@ -23,6 +26,9 @@ def serve(
     grpc_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of the gRPC API [9000].")] = None,
     host: Annotated[
         str | None, typer.Option(help="Interface of both APIs [127.0.0.1]; 0.0.0.0 lets the whole network in.")
+    ] = None,
+    keys: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Key file; then every request needs a key of it.")
     ] = None,
     config: options.ConfigFile = None,
     settings: options.Settings = None,
@@ -34,8 +40,10 @@ def serve(
         "gateway.grpc_port": grpc_port,
         "serve.http_host": host,
         "gateway.host": host,
+        "gateway.access.keys_file": keys,
     }
     loaded = options.load_config(config, settings, flags, options.LOCAL_DEFAULTS)
+    check_access(loaded)
     _check_ports(loaded)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
@@ -54,7 +62,7 @@ def serve(
         raise Failure(str(error)) from error
     has_died = False
     try:
-        out.print(f"{_ready_line(fleet.http_url, fleet.grpc_address)} · started in {time.monotonic() - started:.0f} s")
+        out.print(f"{_ready_line(fleet)} · started in {time.monotonic() - started:.0f} s")
         while not (has_died := not fleet.is_alive()):
             time.sleep(1.0)
     except KeyboardInterrupt:
@@ -77,15 +85,45 @@ def _check_ports(config: FleetConfig) -> None:
         raise Failure(str(error)) from error
 
 
-def _ready_line(http_url: str, grpc_address: str) -> str:
-    from orchestration.cli.client import Client
+def check_access(config: FleetConfig) -> None:
+    """Files that cannot be used end the command here, not in a replica's log; an open door is told."""
+    from services.gateway.access.ring import KeyRing
+    from services.gateway.access.tls import Certificates
 
-    with Client(grpc_address) as client:
-        model = client.model()
+    access, tls = config.gateway.access, config.gateway.tls
+    try:
+        if access.keys_file is not None:
+            KeyRing(access.keys_file, access.reload_s)
+        if tls.is_on:
+            Certificates(tls)
+    except ValueError as error:
+        raise Failure(str(error)) from error
+    hosts = {host for host in (config.gateway.host, config.serve.http_host) if not _is_loopback(host)}
+    if hosts and access.keys_file is None:
+        err.print(
+            f"[bold red]warning:[/] whoever reaches {', '.join(sorted(hosts))} may use this service: no keys are asked "
+            "for. `draftfleet keys add NAME` makes one, `draftfleet serve --keys keys.json` asks for them."
+        )
+    if hosts and not config.is_https:
+        err.print(
+            "[bold yellow]warning:[/] keys and prompts can be read on the way: there is no TLS. Set "
+            "gateway.tls.certificate and gateway.tls.key, or let a proxy in front speak TLS."
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _ready_line(fleet: LocalFleet) -> str:
+    model = fleet.model()
     drafters = ", ".join(model.drafters) or "none"
     return (
         f"ready: {model.name} on {model.device} ({model.precision}, {model.exactness}) · drafters: {drafters} · "
-        f"page {http_url}/ · HTTP {http_url}/v1 · gRPC {grpc_address}"
+        f"page {fleet.http_url}/ · HTTP {fleet.http_url}/v1 · gRPC {fleet.grpc_address}"
     )
 
 

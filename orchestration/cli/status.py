@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from orchestration.cli import options
 from orchestration.cli.cluster import TokenFile, show_deployments
 from orchestration.cli.console import out
 from orchestration.cli.costs import describe
+from orchestration.cli.door import get
 from orchestration.cli.failure import Failure
-
-_TIMEOUT_S = 10.0
 
 
 def status(
     url: Annotated[str, typer.Option("--url", help="Address of the HTTP API.")] = "http://127.0.0.1:8000",
+    api_key_file: options.ApiKeyFile = None,
+    ca_file: options.CaFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
     dashboard: Annotated[
         str | None, typer.Option("--dashboard", help="Instead ask a cluster by the address of its Ray dashboard.")
@@ -28,7 +31,7 @@ def status(
     if dashboard is not None:
         show_deployments(dashboard, token_file, as_json)
         return
-    found = fetch_status(url)
+    found = fetch_status(url, api_key_file, ca_file)
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -53,18 +56,12 @@ def status(
         out.print(_kinds(found["fleet"]))
 
 
-def fetch_status(url: str) -> dict[str, Any]:
-    """Raises Failure when the service is away or answers nonsense."""
-    import httpx
-
+def fetch_status(url: str, api_key_file: Path | None = None, ca_file: Path | None = None) -> dict[str, Any]:
+    """Raises Failure when the service is away, wants another key or answers nonsense."""
     try:
-        reply = httpx.get(f"{url.rstrip('/')}/status", timeout=_TIMEOUT_S, trust_env=False)
-        reply.raise_for_status()
-        found: dict[str, Any] = reply.json()
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        raise Failure(
-            f"no service answers at {url} ({error}). Start it with `draftfleet serve`, or name it with --url."
-        ) from error
+        found: dict[str, Any] = get(url, "/status", api_key_file, ca_file).json()
+    except ValueError as error:
+        raise Failure(f"what answers at {url} is no draftfleet ({error})") from error
     return found
 
 

@@ -108,8 +108,9 @@ def _ports(config: FleetConfig, name: PoolName, has_gateway: bool) -> list[dict[
     return [{"name": label, "containerPort": port} for label, port in found]
 
 
-def _asks(path: str, port: int) -> dict[str, Any]:
-    return {"httpGet": {"path": path, "port": port}, "timeoutSeconds": 5}
+def _asks(path: str, port: int, *, is_https: bool = False) -> dict[str, Any]:
+    secure = {"scheme": "HTTPS"} if is_https else {}
+    return {"httpGet": {"path": path, "port": port, **secure}, "timeoutSeconds": 5}
 
 
 def _ready(config: FleetConfig, name: PoolName, has_gateway: bool) -> dict[str, Any]:
@@ -117,5 +118,6 @@ def _ready(config: FleetConfig, name: PoolName, has_gateway: bool) -> dict[str, 
     if name == "head":  # it must be ready before it is told what to serve
         return {**_asks(*_GCS), "periodSeconds": 5, "failureThreshold": 3}
     if has_gateway:
-        return {**_asks("/readyz", config.serve.http_port), "periodSeconds": 5, "failureThreshold": 2}
+        asks = _asks("/readyz", config.serve.http_port, is_https=config.is_https)
+        return {**asks, "periodSeconds": 5, "failureThreshold": 2}
     return {**_asks(*_RAYLET), "periodSeconds": 5, "failureThreshold": 3}

@@ -15,7 +15,7 @@ def serve_schema(config: FleetConfig, args: Mapping[str, Any]) -> dict[str, Any]
     return {
         # Without gateways elsewhere nobody asks for HTTP elsewhere.
         "proxy_location": "EveryNode" if "gateway" in config.topology.pools else "HeadOnly",
-        "http_options": {"host": config.serve.http_host, "port": config.serve.http_port},
+        "http_options": config.http_options(),
         "applications": [
             {
                 "name": NAME,

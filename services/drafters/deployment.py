@@ -24,6 +24,7 @@ from services.metrics.readings import Readings
 from services.models.cache import cache_root
 from services.models.config import ModelConfig
 from services.models.source import resolve
+from services.rpc.shared import shared_credential
 
 
 @serve.deployment
@@ -45,7 +46,7 @@ class DrafterDeployment:
             folder = await asyncio.to_thread(resolve, source.target, source.cache_dir)
             target = Target(folder.path, folder.name, cache_root(source.cache_dir))
         drafter = await asyncio.to_thread(kind.build, self._config, target)
-        self._server = DrafterServer(self._config, drafter, self._replica)
+        self._server = DrafterServer(self._config, drafter, self._replica, shared_credential())
         await self._server.start(ray.util.get_node_ip_address(), self._config.ports)
         self._reported = time.monotonic(), 0.0  # when the newest report was made, and the time worked until then
         self._line = DcutLine(dcut, self._read)

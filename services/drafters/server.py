@@ -21,6 +21,7 @@ from services.drafters.rounds import Batch, Drafted
 from services.drafters.sessions import SessionTable, TableFull
 from services.drafters.streams import Context, TargetStream
 from services.drafters.validation import MAX_PLACES, agree_protocol
+from services.rpc.credential import Credential, interceptors_of
 from services.rpc.ports import ANY_PORT, PortRange, bind
 
 _log = logging.getLogger(__name__)
@@ -34,11 +35,14 @@ _ReserveContext = grpc.aio.ServicerContext[pb.ReserveRequest, pb.ReserveReply]
 class DrafterServer:
     """Serves `draftfleet.drafting.v1.Drafting` and `grpc.health.v1.Health` for one drafter.
 
-    Create, start and stop it on one event loop.
+    Only callers that show the credential are served, where there is one. Create, start and stop it on one event loop.
     """
 
-    def __init__(self, config: DrafterConfig, drafter: Drafter, replica: str) -> None:
+    def __init__(
+        self, config: DrafterConfig, drafter: Drafter, replica: str, credential: Credential | None = None
+    ) -> None:
         self._config = config
+        self._credential = credential
         self._traits = drafter.traits
         self._replica = replica
         self.metrics = DrafterMetrics()
@@ -75,6 +79,7 @@ class DrafterServer:
         """Binds and serves; returns host:port as targets dial it. Raises OSError when it cannot bind."""
         limit = self._config.wire.max_message_bytes
         server = grpc.aio.server(
+            interceptors=interceptors_of(self._credential),
             options=(
                 ("grpc.max_receive_message_length", limit),
                 ("grpc.max_send_message_length", limit),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from services.gateway.access.config import AccessConfig
+from services.gateway.access.tls import TlsConfig
 from services.rpc.channels import ChannelConfig
 
 
@@ -16,11 +18,18 @@ class GatewayConfig(BaseModel):
     grpc_port: int = Field(default=9000, ge=0, le=65535, description="Port of the gRPC front door; 0 takes a free one.")
 
     max_concurrent_requests: int = Field(
-        default=256, ge=1, le=100_000, description="Requests in progress; one more is refused as overloaded."
+        default=256,
+        ge=1,
+        le=100_000,
+        description="Requests in progress; one more is refused as overloaded. "
+        "A key may hold no more than it leaves free.",
     )
     max_choices: int = Field(default=64, ge=1, le=1024, description="Most choices of one request: prompts times n.")
     max_body_bytes: int = Field(
         default=4 << 20, ge=1024, le=1 << 30, description="Largest HTTP body or gRPC request, in bytes."
+    )
+    max_header_bytes: int = Field(
+        default=16 << 10, ge=1024, le=1 << 20, description="Largest HTTP headers or gRPC metadata, in bytes."
     )
     max_prompt_characters: int = Field(
         default=1_000_000, ge=1, le=1 << 30, description="Longest prompt text, in characters."
@@ -79,6 +88,10 @@ class GatewayConfig(BaseModel):
         default=2.0, ge=0.1, le=60, description="Time between two readings of the fleet's totals, in seconds."
     )
     lease_s: float = Field(default=2.0, gt=0, le=60, description="Silence after which this replica leaves the fleet.")
+    access: AccessConfig = Field(default=AccessConfig(), description="Who may use the doors.")
+    tls: TlsConfig = Field(
+        default=TlsConfig(), description="Certificates of the gRPC door, and of HTTP, where Serve is started by us."
+    )
     channels: ChannelConfig = Field(
         default_factory=lambda: ChannelConfig(), description="How target replicas are dialled."
     )

@@ -28,6 +28,7 @@ from services.models.config import ModelConfig
 from services.models.source import resolve
 from services.models.tokenizer import load_tokenizer
 from services.router.messages import RouteReply, RouteRequest
+from services.rpc.shared import shared_credential
 
 
 @serve.deployment
@@ -62,7 +63,7 @@ class GatewayDeployment:
         self._totals = FleetTotalsView(
             actor.read, actor.restore, wait_s=self._config.totals_wait_s, period_s=self._config.totals_period_s
         )
-        self._targets = TargetPool(self._config, lambda: self._link.budget, ask_route)
+        self._targets = TargetPool(self._config, lambda: self._link.budget, ask_route, credential=shared_credential())
         self._tokenization = Tokenization(tokenizer)
         await self._tokenization.warm_up()
         self._gateway = Gateway(self._config, named.name or folder.name, self._tokenization, self._targets)
@@ -74,6 +75,10 @@ class GatewayDeployment:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return create_app(self._gateway, self._totals)
+
+    async def describe(self) -> bytes:
+        """A serialised draftfleet.v1.ModelInfo. Raises ApiError when no target answers."""
+        return (await self._gateway.model_info()).SerializeToString()
 
     async def __del__(self) -> None:
         """Serve has let the HTTP requests end by now; open gRPC calls get their own time."""

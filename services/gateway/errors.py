@@ -30,13 +30,17 @@ class ErrorKind(Enum):
     UNSUPPORTED = _Kind(400, grpc.StatusCode.INVALID_ARGUMENT, "invalid_request_error", "unsupported_parameter")
     MALFORMED = _Kind(400, grpc.StatusCode.INVALID_ARGUMENT, "invalid_request_error", "malformed_request")
     CONTEXT = _Kind(400, grpc.StatusCode.INVALID_ARGUMENT, "invalid_request_error", "context_length_exceeded")
+    UNAUTHENTICATED = _Kind(401, grpc.StatusCode.UNAUTHENTICATED, "invalid_request_error", "invalid_api_key")
+    HEADERS_TOO_LARGE = _Kind(431, grpc.StatusCode.INVALID_ARGUMENT, "invalid_request_error", "headers_too_large")
     TOO_LARGE = _Kind(413, grpc.StatusCode.INVALID_ARGUMENT, "invalid_request_error", "request_too_large")
     UNKNOWN_MODEL = _Kind(404, grpc.StatusCode.NOT_FOUND, "invalid_request_error", "model_not_found")
     UNKNOWN_PATH = _Kind(404, grpc.StatusCode.UNIMPLEMENTED, "invalid_request_error", "unknown_url")
     WRONG_METHOD = _Kind(405, grpc.StatusCode.UNIMPLEMENTED, "invalid_request_error", "method_not_allowed")
     OVERLOADED = _Kind(429, grpc.StatusCode.RESOURCE_EXHAUSTED, "rate_limit_error", "overloaded")
+    RATE_LIMITED = _Kind(429, grpc.StatusCode.RESOURCE_EXHAUSTED, "rate_limit_error", "rate_limit_exceeded")
     UNAVAILABLE = _Kind(503, grpc.StatusCode.UNAVAILABLE, "server_error", "unavailable")
     DEADLINE = _Kind(504, grpc.StatusCode.DEADLINE_EXCEEDED, "server_error", "deadline_exceeded")
+    SLOW_READER = _Kind(408, grpc.StatusCode.ABORTED, "invalid_request_error", "client_too_slow")
     INTERNAL = _Kind(500, grpc.StatusCode.INTERNAL, "server_error", "internal_error")
 
 
@@ -75,6 +79,8 @@ class ApiError(Exception):
         return self.kind.value.grpc
 
     def http_headers(self) -> dict[str, str]:
+        if self.kind is ErrorKind.UNAUTHENTICATED:
+            return {"WWW-Authenticate": "Bearer"}
         if self.retry_after_s is None:
             return {}
         return {"Retry-After": str(max(1, math.ceil(self.retry_after_s)))}

@@ -15,6 +15,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from protos import generation_pb2 as pb
+from services.gateway.access.grpc_guard import GuardInterceptor
+from services.gateway.access.tls import Certificates
 from services.gateway.errors import ApiError, ErrorKind
 from services.gateway.gateway import Gateway, Job, Prompt, sampling_names
 from services.gateway.inspection import Inspection
@@ -107,28 +109,37 @@ class FrontDoor:
         config = gateway.config
         self._gateway = gateway
         self._server = grpc.aio.server(
+            interceptors=[GuardInterceptor(gateway.guard, gateway.metrics)],
             options=[
                 ("grpc.max_receive_message_length", config.max_body_bytes),
                 ("grpc.max_send_message_length", config.channels.max_message_bytes),
+                ("grpc.max_metadata_size", config.max_header_bytes),
+                ("grpc.absolute_max_metadata_size", config.max_header_bytes),
                 ("grpc.keepalive_time_ms", round(config.keepalive_s * 1000)),
                 ("grpc.keepalive_timeout_ms", round(config.keepalive_timeout_s * 1000)),
                 ("grpc.http2.min_ping_interval_without_data_ms", round(config.min_client_ping_s * 1000)),
                 ("grpc.keepalive_permit_without_calls", 1),
                 # Two servers on one port would share its calls without anybody noticing.
                 ("grpc.so_reuseport", 0),
-            ]
+            ],
         )
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing from its stub
         self._server.add_generic_rpc_handlers((Generation(gateway).handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        if config.access.reflection:
+            reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> int:
-        """The bound port. Raises OSError when it cannot be had."""
-        address = f"{self._gateway.config.host}:{self._gateway.config.grpc_port}"
+        """The bound port. Raises OSError when it cannot be had, and ValueError for certificates that cannot."""
+        config = self._gateway.config
+        address = f"{config.host}:{config.grpc_port}"
+        secure = Certificates(config.tls).credentials() if config.tls.is_on else None
         try:
-            port = self._server.add_insecure_port(address)
+            if secure is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, secure)
         except RuntimeError as error:
             raise OSError(f"grpc_port: cannot listen on {address}; choose a free one ({error})") from error
         await self._set_health(False)

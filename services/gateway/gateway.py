@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from protos import generation_pb2 as pb
+from services.gateway.access.caller import CALLER
+from services.gateway.access.guard import Guard
+from services.gateway.access.limits import Limiter
 from services.gateway.admission import Admission
 from services.gateway.config import GatewayConfig
 from services.gateway.errors import ApiError, ErrorKind
@@ -61,7 +64,9 @@ class Gateway:
         self.targets = targets
         self._classifier = default_classifier()
         self.metrics = GatewayMetrics()
-        self.admission = Admission(config.max_concurrent_requests, config.retry_after_s)
+        self.limiter = Limiter(config.retry_after_s)
+        self.guard = Guard(config.access, self.limiter)
+        self.admission = Admission(config.max_concurrent_requests, config.retry_after_s, self.limiter)
 
     def check_model(self, name: str) -> None:
         """Raises ApiError for a name that is not served."""
@@ -187,11 +192,16 @@ class Gateway:
     async def run(self, job: Job) -> AsyncGenerator[pb.GenerateChunk, None]:
         """Chunks of all choices; the first of each tells the seed and the client's request id."""
         assert job.sampling.seed is not None
-        call = TargetCall(job.prompt_ids, job.sampling, job.speculation, job.timeout_s, job.task, job.names)
+        caller = CALLER.get()
+        call = TargetCall(
+            job.prompt_ids, job.sampling, job.speculation, job.timeout_s, job.task, job.names, caller.tenant
+        )
+        self.limiter.charge(caller, len(job.prompt_ids))
         begun: set[int] = set()
         with self.metrics.watching(job.task, job.sampling.n, job.arrived) as watch:
             async with aclosing(self.targets.generate(call)) as chunks:
                 async for chunk in chunks:
+                    self.limiter.charge(caller, len(chunk.token_ids))
                     if chunk.choice in begun:
                         chunk.request_id = ""
                     else:

@@ -15,10 +15,12 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import Send
 
 from protos import generation_pb2 as pb
+from services.gateway.access.http_guard import GuardMiddleware
 from services.gateway.errors import ApiError, ErrorKind
 from services.gateway.fleet_summary import summarize
 from services.gateway.fleet_totals import FleetTotalsView
@@ -59,6 +61,22 @@ def create_app(gateway: Gateway, totals: FleetTotalsView | None = None) -> FastA
     app.add_exception_handler(HTTPException, _tell_http)
     app.add_exception_handler(ClientDisconnect, _tell_nobody)
     app.add_exception_handler(Exception, _tell_internal)
+    config = gateway.config
+    app.add_middleware(
+        GuardMiddleware,
+        guard=gateway.guard,
+        metrics=gateway.metrics,
+        max_header_bytes=config.max_header_bytes,
+        max_body_bytes=config.max_body_bytes,
+    )
+    if config.access.cors_origins:  # outside of the guard: browsers ask for it without the key
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=config.access.cors_origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("authorization", "content-type"),
+            expose_headers=("retry-after", "x-request-id"),
+        )
     return app
 
 
@@ -110,6 +128,8 @@ class _Doors:
             "gateway": {
                 "active_requests": gateway.admission.active,
                 "refused_requests": gateway.admission.refused,
+                "refused_keys": gateway.guard.refused,
+                "rate_limited_requests": gateway.limiter.refused,
                 "lost_attempts": gateway.targets.lost_attempts,
                 "resumes": gateway.targets.resumes,
                 "failed_routes": gateway.targets.failed_routes,

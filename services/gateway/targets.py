@@ -29,6 +29,7 @@ from services.requests.task import UNKNOWN_TASK, Task
 from services.router.messages import RouteReply, RouteRequest
 from services.router.policy import choose_target
 from services.rpc.channels import ChannelPool, Unreachable
+from services.rpc.credential import Credential
 
 if TYPE_CHECKING:
     from protos.target_pb2_grpc import TargetAsyncStub
@@ -56,6 +57,7 @@ class TargetCall:
     timeout_s: float
     task: Task = UNKNOWN_TASK
     names: Mapping[str, str] = field(default_factory=dict)  # of the sampling fields, as the client knows them
+    tenant: str = ""
 
 
 class _Lost(Exception):
@@ -77,12 +79,13 @@ class TargetPool:
         budget: Callable[[], Budget],
         route: Route | None,
         clock: Callable[[], float] = time.monotonic,
+        credential: Credential | None = None,
     ) -> None:
         self._config = config
         self._budget = budget
         self._route = route
         self._clock = clock
-        self._channels = ChannelPool(config.channels)
+        self._channels = ChannelPool(config.channels, credential)
         self._in_flight: Counter[str] = Counter()  # sequences by replica
         self._suspects: dict[str, float] = {}  # replica: until when it is avoided
         self._infos: dict[str, generation_pb2.ModelInfo] = {}
@@ -162,7 +165,9 @@ class TargetPool:
             try:
                 async with self._channels.use(member.address) as channel:
                     info = await TargetStub(channel).GetInfo(
-                        target_pb2.GetInfoRequest(), timeout=self._config.info_timeout_s
+                        target_pb2.GetInfoRequest(),
+                        timeout=self._config.info_timeout_s,
+                        metadata=self._channels.metadata,
                     )
             except (Unreachable, grpc.aio.AioRpcError) as error:
                 self._suspect(member.replica)
@@ -183,7 +188,9 @@ class TargetPool:
         try:
             async with self._channels.use(member.address) as channel:
                 reply = await TargetStub(channel).GetDcut(
-                    target_pb2.GetDcutRequest(), timeout=self._config.info_timeout_s
+                    target_pb2.GetDcutRequest(),
+                    timeout=self._config.info_timeout_s,
+                    metadata=self._channels.metadata,
                 )
             return {"replica": member.replica, **decode_snapshot(reply.snapshot)}
         except (Unreachable, grpc.aio.AioRpcError, ValueError) as error:
@@ -223,9 +230,10 @@ class TargetPool:
             task_class=call.task.kind,
             class_confidence=call.task.confidence,
             progress=record.progress(),
+            tenant=call.tenant,
         )
         unfinished = set(record.unfinished)
-        rpc = stub.Generate(request, timeout=max(deadline - self._clock(), 0.001))
+        rpc = stub.Generate(request, timeout=max(deadline - self._clock(), 0.001), metadata=self._channels.metadata)
         attaching = self._start_attaching(stub, member, request.request_id, call)
         try:
             async for chunk in rpc:
@@ -249,6 +257,8 @@ class TargetPool:
             return ApiError.of_value(ValueError(details), call.names)
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
             return ApiError(ErrorKind.DEADLINE, "the request did not end within its deadline")
+        if code == grpc.StatusCode.ABORTED:
+            return ApiError(ErrorKind.SLOW_READER, details)
         if code in _REPLICA_FAULTS:
             self._suspect(member.replica)
         return _Lost(_reason(error), is_full=code == grpc.StatusCode.RESOURCE_EXHAUSTED)
@@ -318,7 +328,9 @@ class TargetPool:
                 request_id=request.request_id, lease=drafting_pb2.Lease.FromString(reply.lease)
             )
             for attempt in range(_ATTACH_ATTEMPTS):
-                answer = await stub.AttachDrafter(attach, timeout=self._config.attach_timeout_s)
+                answer = await stub.AttachDrafter(
+                    attach, timeout=self._config.attach_timeout_s, metadata=self._channels.metadata
+                )
                 if answer.attached:
                     return
                 # Either the request has ended, which cancels this task, or it has not begun yet.

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from protos import generation_pb2 as pb
 from services.requests.json_schema import ANY_OBJECT
-from services.requests.sampling import SamplingParams
+from services.requests.sampling import MAX_BAD_WORDS, SamplingParams, check_count
 from services.requests.speculation import Speculation, as_drafter_choice
 from services.requests.task import UNKNOWN_TASK, Task, TaskClass
 
@@ -31,6 +31,7 @@ _SCALARS = (
 
 def sampling_from_proto(message: pb.Sampling) -> SamplingParams:
     """Absent fields take their defaults. Raises ValueError as SamplingParams does."""
+    check_count("bad_words", len(message.bad_words), MAX_BAD_WORDS)  # before each becomes an object
     given = {name: getattr(message, name) for name in _SCALARS if message.HasField(cast(Any, name))}
     return SamplingParams(
         **given,

@@ -72,23 +72,23 @@ class SamplingParams:
         for name, count in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
             if count is not None:
                 _in_range(name, count, 0, MAX_LOGPROBS)
-        _at_most("logit_bias", len(self.logit_bias), MAX_BIASES)
+        check_count("logit_bias", len(self.logit_bias), MAX_BIASES)
         for token, bias in self.logit_bias.items():
             _in_range(f"logit_bias[{token}]", bias, -100.0, 100.0)
-        _at_most("bad_words", len(self.bad_words), MAX_BAD_WORDS)
+        check_count("bad_words", len(self.bad_words), MAX_BAD_WORDS)
         if not all(self.bad_words):
             raise ValueError("bad_words: an empty word is not allowed; every word needs at least one token")
         for word in self.bad_words:
-            _at_most("bad_words[...] tokens", len(word), MAX_BAD_WORD_TOKENS)
+            check_count("bad_words[...] tokens", len(word), MAX_BAD_WORD_TOKENS)
         self._check_token_ids(MAX_TOKEN_ID)
-        _at_most("stop", len(self.stop), MAX_STOPS)
+        check_count("stop", len(self.stop), MAX_STOPS)
         for text in self.stop:
             if not text:
                 raise ValueError("stop: an empty string is not allowed; give 1 to 256 characters")
-            _at_most("stop[...] characters", len(text), MAX_STOP_LENGTH)
+            check_count("stop[...] characters", len(text), MAX_STOP_LENGTH)
             if any("\ud800" <= character <= "\udfff" for character in text):
                 raise ValueError("stop: a lone surrogate is not allowed; give text that UTF-8 can write")
-        _at_most("stop_token_ids", len(self.stop_token_ids), MAX_STOPS)
+        check_count("stop_token_ids", len(self.stop_token_ids), MAX_STOPS)
         if self.response_format is not None:
             check_schema(self.response_format)
 
@@ -122,6 +122,7 @@ def _in_range(name: str, value: float, low: float, high: float, *, open_low: boo
     raise ValueError(f"{name}: {value} is out of range; it must be {left} and at most {high}")
 
 
-def _at_most(name: str, count: int, limit: int) -> None:
+def check_count(name: str, count: int, limit: int) -> None:
+    """Raises ValueError."""
     if count > limit:
         raise ValueError(f"{name}: {count} is too many; at most {limit} are allowed")

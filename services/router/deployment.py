@@ -18,6 +18,7 @@ from services.router.config import RouterConfig
 from services.router.messages import RouteReply, RouteRequest
 from services.router.readings import read_router
 from services.router.router import Router
+from services.rpc.shared import shared_credential
 
 
 @serve.deployment
@@ -36,7 +37,7 @@ class RouterDeployment:
         self._node = ray.get_runtime_context().get_node_id()
         self._routing = 0
 
-        self._router = Router(self._config, lambda: self._link.budget)
+        self._router = Router(self._config, lambda: self._link.budget, credential=shared_credential())
         self._line = DcutLine(dcut, self._read)
         self._link = FleetLink(self._line.exchange, self._report, self._config.report_period_s)
         await self._link.start()

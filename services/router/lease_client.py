@@ -48,7 +48,9 @@ class LeaseClient:
         request = pb.ReserveRequest(protocol=PROTOCOL, request_id=request_id, sequences=sequences)
         try:
             async with self._channels.use(member.address) as channel:
-                reply = await DraftingStub(channel).Reserve(request, timeout=self._timeout_s)
+                reply = await DraftingStub(channel).Reserve(
+                    request, timeout=self._timeout_s, metadata=self._channels.metadata
+                )
         except Unreachable as error:
             self._failed(member, str(error))
             return None

@@ -16,6 +16,7 @@ from services.router.lease_client import LeaseClient
 from services.router.messages import RouteReply, RouteRequest
 from services.router.policy import rank_drafters
 from services.rpc.channels import ChannelPool
+from services.rpc.credential import Credential
 
 _MAX_RECENT = 4096
 
@@ -31,13 +32,14 @@ class Router:
         config: RouterConfig,
         budget: Callable[[], Budget],
         clock: Callable[[], float] = time.monotonic,
+        credential: Credential | None = None,
     ) -> None:
         self._config = config
         self._budget = budget
         self._bandit = KindBandit(config.bandit)
         self._unserved: set[str] = set()
         self._clock = clock
-        self._channels = ChannelPool(config.channels)
+        self._channels = ChannelPool(config.channels, credential)
         self.routes: Counter[tuple[str, str, str]] = Counter()  # by class, drafter asked for and chosen
         self.seconds = Histogram(ROUTE_SECONDS)
         self._leases = LeaseClient(self._channels, timeout_s=config.reserve_timeout_s, attempts=config.reserve_attempts)

@@ -11,6 +11,8 @@ import grpc
 import grpc.aio
 from pydantic import BaseModel, ConfigDict, Field
 
+from services.rpc.credential import Credential, metadata_of
+
 
 class ChannelConfig(BaseModel):
     """How replicas are dialled."""
@@ -49,10 +51,11 @@ class Unreachable(ConnectionError):
 
 
 class ChannelPool:
-    """Belongs to one event loop."""
+    """Belongs to one event loop. Calls over its channels are to carry its `metadata`, which shows the credential."""
 
-    def __init__(self, config: ChannelConfig) -> None:
+    def __init__(self, config: ChannelConfig, credential: Credential | None = None) -> None:
         self._config = config
+        self.metadata = metadata_of(credential)
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._users: Counter[str] = Counter()
 

@@ -19,7 +19,12 @@ class EngineConfig(BaseModel):
     threads: int = Field(0, ge=0, le=256, description="OpenMP threads; 0: all cores given to the replica")
     max_sequences: int = Field(16, ge=1, le=1024, description="sequences decoded together")
     max_step_rows: int = Field(256, ge=16, le=8192, description="token rows of one step")
-    max_queue: int = Field(256, ge=1, le=65536, description="sequences that may wait for admission")
+    max_queue: int = Field(
+        256, ge=1, le=65536, description="sequences here; a key may hold no more than it leaves free"
+    )
+    max_unread_chunks: int = Field(
+        1024, ge=16, le=1 << 20, description="chunks of one answer that may wait to be read; then it is ended"
+    )
     kv_memory_mb: int = Field(448, ge=8, le=1 << 20, description="hard bound of the KV cache, MiB")
     hidden_memory_mb: int = Field(
         192, ge=0, le=1 << 20, description="hard bound of the hidden states kept beside the KV cache for drafters, MiB"

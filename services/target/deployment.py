@@ -19,6 +19,7 @@ from services.metrics.readings import Readings
 from services.models.cache import cache_root
 from services.models.config import ModelConfig
 from services.models.source import resolve
+from services.rpc.shared import shared_credential
 from services.target.config import EngineConfig
 from services.target.readings import read_target
 from services.target.server import TargetServer
@@ -47,6 +48,7 @@ class TargetDeployment:
             self._replica,
             self._link.members,
             GuideBook(self._link),
+            shared_credential(),
         )
         await self._server.start(ray.util.get_node_ip_address(), settings.ports)
         await self._link.start()  # only now has it an address to report

@@ -247,7 +247,7 @@ class DraftControl:
         scheduler = self._scheduler
         pending = sum(s.num_pending for s in scheduler.running if not s.is_decoding)
         if scheduler.waiting and len(scheduler.running) < scheduler.max_sequences:
-            pending += scheduler.waiting[0].num_pending
+            pending += scheduler.waiting.head.num_pending
         return pending
 
 

@@ -6,7 +6,7 @@ import itertools
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -96,6 +96,7 @@ class Engine:
         self._sequences: dict[str, list[Sequence]] = {}
         self._ids = itertools.count(1)
         self._num_queued = 0
+        self._queued: Counter[str] = Counter()  # by tenant
         self._queue_lock = threading.Lock()
         self._failed_steps = 0
         self._is_stopping = False
@@ -191,14 +192,19 @@ class Engine:
     def submit(self, request: Request) -> None:
         """Queues a request; its sink hears of every step and of the end.
 
-        Raises ValueError as `admit` does, and EngineFull.
+        Raises ValueError as `admit` does, and EngineFull: also for a tenant that would hold more places than it
+        leaves free, so that others find one.
         """
         request = self.admit(request)
-        count = len(request.choices)
+        count, tenant = len(request.choices), request.tenant
         with self._queue_lock:
-            if self._num_queued + count > self.config.max_queue:
+            left = self.config.max_queue - self._num_queued
+            if count > left:
                 raise EngineFull(f"{self._num_queued} sequences wait already; at most {self.config.max_queue} may")
+            if tenant and self._queued[tenant] + count > left:
+                raise EngineFull(f"{self._queued[tenant]} sequences of this key wait, and {left} places are left")
             self._num_queued += count
+            self._queued[tenant] += count
         self._post(lambda: self._enqueue(request))
 
     def abort(self, request_id: str) -> None:
@@ -275,7 +281,7 @@ class Engine:
 
     def _enqueue(self, request: Request) -> None:
         if request.request_id in self._sequences:
-            self._dequeue(len(request.choices))
+            self._dequeue(request.tenant, len(request.choices))
             message = f"request_id: {request.request_id} is in use by a running request"
             finish = Finish("error", "", 0, 0, 0, Statistics("none", 0, 0, 0, 0, 0), message)
             request.sink(Emission(0, (), "", time.time(), finish=finish))
@@ -324,12 +330,15 @@ class Engine:
     def _release(self, sequence: Sequence) -> None:
         self._scheduler.remove(sequence)
         self._drafting.close(sequence.id)
-        self._dequeue(1)
+        self._dequeue(sequence.tenant, 1)
         siblings = self._sequences[sequence.request.request_id]
         siblings.remove(sequence)
         if not siblings:
             del self._sequences[sequence.request.request_id]
 
-    def _dequeue(self, count: int) -> None:
+    def _dequeue(self, tenant: str, count: int) -> None:
         with self._queue_lock:
             self._num_queued -= count
+            self._queued[tenant] -= count
+            if not self._queued[tenant]:
+                del self._queued[tenant]

@@ -10,7 +10,7 @@ from services.requests.speculation import Speculation
 from services.requests.task import UNKNOWN_TASK, Task
 from services.target.emission import Emission, Statistics
 from services.target.grammar.state import GrammarState
-from services.target.kv.blocks import ROOT
+from services.target.kv.blocks import root_of
 from services.target.sampling.logprobs import TokenLogprobs
 from services.target.sampling.pipeline import SamplingState
 from services.target.text import Detokenizer, StopScanner
@@ -38,6 +38,7 @@ class Request:
     task: Task = UNKNOWN_TASK
     progress: tuple[Progress, ...] = ()  # choices to go on with; empty: all, from the beginning
     grammar: GrammarState | None = None  # at its start, of the schema that the sampling parameters name
+    tenant: str = ""  # whose share of the target it uses, and whose prefixes it may reuse
 
     @property
     def choices(self) -> tuple[Progress, ...]:
@@ -57,6 +58,7 @@ class Sequence:
     blocks: list[int] = field(default_factory=list)
     hashes: list[bytes] = field(default_factory=list)  # of the full blocks, in order
     num_computed: int = 0
+    num_charged: int = 0  # positions that its tenant has paid for: computing one anew costs nothing
     num_cached: int = 0  # prompt tokens found in the prefix cache at first admission
     was_admitted: bool = False
     is_cancelled: bool = False
@@ -71,6 +73,10 @@ class Sequence:
     @property
     def num_prompt(self) -> int:
         return len(self.request.prompt)
+
+    @property
+    def tenant(self) -> str:
+        return self.request.tenant
 
     @property
     def num_output(self) -> int:
@@ -93,7 +99,7 @@ class Sequence:
 
     @property
     def last_hash(self) -> bytes:
-        return self.hashes[-1] if self.hashes else ROOT
+        return self.hashes[-1] if self.hashes else root_of(self.tenant)
 
     def statistics(self) -> Statistics:
         return Statistics(

@@ -16,6 +16,7 @@ from protos.target_pb2_grpc import add_TargetServicer_to_server
 from services.dcut.local.guide import NO_GUIDE, Guide
 from services.dcut.messages import Member
 from services.models.tokenizer import eos_ids, load_tokenizer
+from services.rpc.credential import Credential, interceptors_of
 from services.rpc.ports import ANY_PORT, PortRange, bind
 from services.target.config import EngineConfig
 from services.target.drafting.desk import Desk
@@ -31,10 +32,16 @@ _MAX_REQUEST_BYTES = 4 << 20
 
 
 class TargetServer:
-    """Loads the model in `create`, which takes seconds; start and stop on one event loop."""
+    """Loads the model in `create`, which takes seconds; start and stop on one event loop.
 
-    def __init__(self, engine: Engine, desk: Desk, model_name: str, numerics: str = "") -> None:
+    Only callers that show the credential are served, where there is one; drafters are shown it.
+    """
+
+    def __init__(
+        self, engine: Engine, desk: Desk, model_name: str, numerics: str = "", credential: Credential | None = None
+    ) -> None:
         """`numerics`: replicas with the same one compute the same bits."""
+        self._credential = credential
         self.engine = engine
         self.numerics = numerics
         self.desk = desk
@@ -53,6 +60,7 @@ class TargetServer:
         replica: str,
         members: Callable[[], tuple[Member, ...]],
         guide: Callable[[], Guide] = lambda: NO_GUIDE,
+        credential: Credential | None = None,
     ) -> TargetServer:
         """Raises ValueError for a model that cannot be a target."""
         if config.threads:
@@ -66,15 +74,16 @@ class TargetServer:
             config.max_step_rows,
             cache_dir,
         )
-        desk = Desk(config.drafting, target.spec.vocabulary, target.spec.hidden, replica, members)
+        desk = Desk(config.drafting, target.spec.vocabulary, target.spec.hidden, replica, members, credential)
         table = step_table(target, folder, config, cache_dir)
         engine = Engine(target, tokenizer, config, desk, table, guide)
-        return cls(engine, desk, model_name, fingerprint(target, folder))
+        return cls(engine, desk, model_name, fingerprint(target, folder), credential)
 
     async def start(self, host: str, ports: PortRange = ANY_PORT) -> str:
         """Binds and serves; returns host:port. Raises OSError when it cannot bind."""
         server = grpc.aio.server(
-            options=(("grpc.max_receive_message_length", _MAX_REQUEST_BYTES), ("grpc.so_reuseport", 0))
+            interceptors=interceptors_of(self._credential),
+            options=(("grpc.max_receive_message_length", _MAX_REQUEST_BYTES), ("grpc.so_reuseport", 0)),
         )
         add_TargetServicer_to_server(self.servicer, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

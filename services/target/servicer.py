@@ -15,10 +15,10 @@ from services.dcut.local.messages import encode_snapshot
 from services.requests.codec import sampling_from_proto, speculation_from_proto, task_from_proto
 from services.target.codec import to_chunk
 from services.target.drafting.interface import Lease
-from services.target.emission import Emission
 from services.target.engine import Engine, EngineFull
 from services.target.grammar.compiler import CompilerBusy
 from services.target.sequence import Progress, Request
+from services.target.unread import SlowReader, Unread
 
 if TYPE_CHECKING:
     _Context = grpc.aio.ServicerContext[target_pb2.TargetRequest, generation_pb2.GenerateChunk]
@@ -43,24 +43,30 @@ class TargetServicer(target_pb2_grpc.TargetServicer):
     async def Generate(
         self, request: target_pb2.TargetRequest, context: _Context
     ) -> AsyncIterator[generation_pb2.GenerateChunk]:
-        loop = asyncio.get_running_loop()
-        # Bounded by the request itself: one emission for each token at most, and the end.
-        emissions: asyncio.Queue[Emission] = asyncio.Queue()
-
-        def sink(emission: Emission) -> None:
-            loop.call_soon_threadsafe(emissions.put_nowait, emission)
-
+        unread = Unread(self._engine.config.max_unread_chunks, lambda: self._engine.abort(request.request_id))
         try:
             if not request.request_id:
                 raise ValueError("request_id: it is empty")
             sampling = sampling_from_proto(request.sampling)
             speculation = speculation_from_proto(request.speculation)
             task = task_from_proto(request.task_class, request.class_confidence)
+            prompt = tuple(request.prompt_ids)
             progress = tuple(Progress(begun.choice, tuple(begun.token_ids)) for begun in request.progress)
             schema = sampling.response_format
             grammar = None if schema is None else await self._engine.grammars.grammar(schema)
-            ids = tuple(request.prompt_ids)
-            self._engine.submit(Request(request.request_id, ids, sampling, speculation, sink, task, progress, grammar))
+            self._engine.submit(
+                Request(
+                    request.request_id,
+                    prompt,
+                    sampling,
+                    speculation,
+                    unread.sink,
+                    task,
+                    progress,
+                    grammar,
+                    request.tenant,
+                )
+            )
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except (EngineFull, CompilerBusy) as error:
@@ -71,7 +77,7 @@ class TargetServicer(target_pb2_grpc.TargetServicer):
         self._running.add(request.request_id)
         try:
             while left:
-                emission = await emissions.get()
+                emission = await unread.next()
                 finish = emission.finish
                 if finish is not None and finish.reason == "error":
                     await context.abort(grpc.StatusCode.INTERNAL, finish.error)
@@ -83,6 +89,8 @@ class TargetServicer(target_pb2_grpc.TargetServicer):
                     chunk.seed, chunk.request_id = sampling.seed or 0, request.request_id
                 left -= finish is not None
                 yield chunk
+        except SlowReader as error:
+            await context.abort(grpc.StatusCode.ABORTED, str(error))
         finally:
             self._running.discard(request.request_id)
             if left:  # the client went away, or one choice failed

@@ -25,6 +25,7 @@ from orchestration.topology import LABEL
 from protos import drafting_pb2
 from protos.drafting_pb2_grpc import DraftingStub
 from services.router.lease_client import PROTOCOL
+from services.rpc.credential import Credential
 from tests.e2e.raylets import FakeNode, Raylets, raylets
 from tests.engines import make_tiny_model
 
@@ -99,12 +100,25 @@ def command(cluster: Raylets, *arguments: str) -> str:
 def test_a_drafter_pool_grows_when_its_places_are_taken(cluster: Raylets, fleet: tuple[Path, FleetConfig]) -> None:
     (drafter,) = drafters(fleet[1])
     with grpc.insecure_channel(drafter, options=(("grpc.enable_http_proxy", 0),)) as channel:
-        DraftingStub(channel).Reserve(drafting_pb2.ReserveRequest(protocol=PROTOCOL, request_id="r", sequences=4))
+        request = drafting_pb2.ReserveRequest(protocol=PROTOCOL, request_id="r", sequences=4)
+        with pytest.raises(grpc.RpcError) as error:
+            DraftingStub(channel).Reserve(request)
+        assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        DraftingStub(channel).Reserve(request, metadata=credential(cluster).metadata)
     deadline = time.monotonic() + GROWTH_TIMEOUT_S
     while len(found := drafters(fleet[1])) < 2:
         assert time.monotonic() < deadline, "the pool did not grow"
         time.sleep(0.2)
     assert {int(address.rpartition(":")[2]) for address in found} <= set(range(41200, 41232))
+
+
+def credential(cluster: Raylets) -> Credential:
+    """As a replica of the cluster has it."""
+    found = subprocess.run(
+        [sys.executable, "-m", "tests.e2e.cluster_credential", cluster.address],
+        env=cluster.environment, text=True, capture_output=True, timeout=120, check=True,
+    )  # fmt: skip
+    return Credential(found.stdout.strip())
 
 
 def drafters(config: FleetConfig) -> list[str]:

@@ -40,7 +40,7 @@ def connect(arm: Arm, timeout_s: float, api_key: str | None = None) -> Client:
     from orchestration.bench.endpoints.grpc_client import GrpcClient
     from orchestration.bench.endpoints.openai_client import OpenAiClient
 
-    return GrpcClient(arm, timeout_s) if arm.is_grpc else OpenAiClient(arm, timeout_s, api_key)
+    return GrpcClient(arm, timeout_s, api_key) if arm.is_grpc else OpenAiClient(arm, timeout_s, api_key)
 
 
 def text_hash(text: str) -> str:

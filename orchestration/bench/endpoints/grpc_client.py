@@ -26,15 +26,18 @@ _FINISH = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_REASON_LENGTH: "length", pb.
 class GrpcClient:
     """Knows how many tokens each message brought, and when the engine had them."""
 
-    def __init__(self, arm: Arm, timeout_s: float) -> None:
+    def __init__(self, arm: Arm, timeout_s: float, api_key: str | None = None) -> None:
         self._arm = arm
         self._timeout_s = timeout_s
+        self._metadata = () if api_key is None else (("authorization", f"Bearer {api_key}"),)
         self._channel: grpc.aio.Channel | None = None
 
     async def describe(self) -> Served:
         try:
             info = await self._stub().GetModel(
-                pb.GetModelRequest(model=self._arm.model or "default"), timeout=_DESCRIBE_TIMEOUT_S
+                pb.GetModelRequest(model=self._arm.model or "default"),
+                timeout=_DESCRIBE_TIMEOUT_S,
+                metadata=self._metadata,
             )
         except grpc.aio.AioRpcError as error:
             address = self._arm.url.removeprefix("grpc://")
@@ -57,7 +60,8 @@ class GrpcClient:
         chunks: list[tuple[float, float, pb.GenerateChunk]] = []
         sent = time.perf_counter()
         try:
-            async for chunk in self._stub().Generate(self._request(prompt.text), timeout=self._timeout_s):
+            call = self._stub().Generate(self._request(prompt.text), timeout=self._timeout_s, metadata=self._metadata)
+            async for chunk in call:
                 chunks.append((time.perf_counter(), time.time(), chunk))
         except grpc.aio.AioRpcError as error:
             return Record(

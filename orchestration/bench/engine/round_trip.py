@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
-import sys
 import time
 
 import torch
 
-from orchestration.drafter_process import PAYLOAD_HIDDEN
+from orchestration.drafter_process import PAYLOAD_HIDDEN, running
 from services.dcut.messages import Member
 from services.requests.speculation import Speculation
+from services.rpc.credential import Credential
 from services.target.drafting.config import DraftingConfig
 from services.target.drafting.desk import Desk
 from services.target.drafting.interface import DraftingContext
@@ -29,11 +28,11 @@ _WARM_UP = 200
 _TIMEOUT_S = 10.0
 
 
-def measure(address: str, kind: str, rounds: int, *, with_payload: bool) -> list[float]:
+def measure(address: str, credential: Credential, kind: str, rounds: int, *, with_payload: bool) -> list[float]:
     """Milliseconds of every round. Raises RuntimeError when the drafter cannot be reached."""
     member = Member("drafter", "bench", address, kind, "", "", 0, 0, 0, 0, 0, "")
     config = DraftingConfig(kinds=(kind,), local_lookup=False, min_wait_ms=1000, max_wait_ms=1000)
-    desk = Desk(config, vocabulary=1 << 16, hidden_size=PAYLOAD_HIDDEN, replica="bench", members=lambda: (member,))
+    desk = Desk(config, 1 << 16, PAYLOAD_HIDDEN, "bench", lambda: (member,), credential)
     desk.start()
     try:
         tokens = [1, 2, 3, 4]
@@ -75,16 +74,9 @@ def main() -> None:
         ("64 KB of hidden states", "payload", True),
         ("no payload (lookup)", "lookup", False),
     ):
-        command = [sys.executable, "-m", "orchestration.drafter_process"]
-        process = subprocess.Popen(
-            [*command, "--payload"] if with_payload else command, stdout=subprocess.PIPE, text=True
-        )
-        try:
-            assert process.stdout is not None
-            times = measure(process.stdout.readline().strip(), kind, rounds, with_payload=with_payload)
-        finally:
-            process.terminate()
-            process.wait(_TIMEOUT_S)
+        credential = Credential.random()
+        with running(credential, *(["--payload"] if with_payload else [])) as address:
+            times = measure(address, credential, kind, rounds, with_payload=with_payload)
         percentiles = statistics.quantiles(times, n=100)
         print(f"{name:<28}{statistics.median(times):>10.2f}{percentiles[98]:>10.2f}")
 

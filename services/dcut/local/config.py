@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Mode = Literal["off", "quarters", "exact"]
 
@@ -40,6 +40,12 @@ class LocalDcutConfig(BaseModel):
     last_probe: int = Field(
         default=512, ge=1, le=1 << 20, description="Most such steps; the pause doubles with every probe in vain."
     )
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _as_written(cls, mode: Any) -> Any:
+        """YAML takes a bare off for false."""
+        return "off" if mode is False else mode
 
     @model_validator(mode="after")
     def _ordered(self) -> LocalDcutConfig:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from services.gateway.errors import ApiError, ErrorKind
 
 _MAX_NAME = 64
+_MAX_KEYS = 1024  # of one object; as many as logit_bias may have
 _T = TypeVar("_T", bound=BaseModel)
 
 
@@ -27,10 +28,27 @@ def parse(body: bytes, shape: type[_T]) -> _T:
         raise ApiError(ErrorKind.MALFORMED, f"body: not valid JSON ({error})", field="body") from error
     if not isinstance(content, dict):
         raise ApiError(ErrorKind.MALFORMED, "body: it must be a JSON object", field="body")
+    if _is_crowded(content):
+        message = f"body: an object in it has too many keys; at most {_MAX_KEYS} are allowed"
+        raise ApiError(ErrorKind.MALFORMED, message, field="body")
     try:
         return shape.model_validate(content)
     except ValidationError as error:
         raise _explained(error, shape) from None
+
+
+def _is_crowded(content: Any) -> bool:
+    """Whether an object has so many keys that complaining about each would take seconds."""
+    left = [content]
+    while left:
+        item = left.pop()
+        if isinstance(item, dict):
+            if len(item) > _MAX_KEYS:
+                return True
+            left += item.values()
+        elif isinstance(item, list):
+            left += [entry for entry in item if isinstance(entry, (dict, list))]
+    return False
 
 
 def _explained(error: ValidationError, shape: type[BaseModel]) -> ApiError:

@@ -11,9 +11,19 @@ nearest known name, for one that is mistyped and ignored is a wrong answer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
+
+_T = TypeVar("_T")
+
+
+class _FirstOnly(FailFast):
+    __hash__ = object.__hash__  # so that it may stand in a union
+
+
+# One wrong entry is enough to tell: all of a body's could be a million.
+Items = Annotated[list[_T], _FirstOnly()]
 
 
 class _Shape(BaseModel):
@@ -79,13 +89,13 @@ class Tool(_Shape):
 
 class Message(_Shape):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | Items[TextPart] | None = None
     name: str | None = None  # no effect: chat templates have no place for it
     refusal: None = None  # sent back by clients that repeat an answer
-    annotations: list[Any] | None = Field(None, max_length=0)
+    annotations: Items[Any] | None = Field(None, max_length=0)
     audio: None = None
     function_call: None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Items[ToolCall] | None = None
     tool_call_id: str | None = None
 
     def text(self) -> str:
@@ -100,7 +110,7 @@ class CommonRequest(_Shape):
     temperature: float | None = None
     top_p: float | None = None
     n: int | None = None
-    stop: str | list[str] | None = None
+    stop: str | Items[str] | None = None
     seed: int | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
@@ -113,9 +123,9 @@ class CommonRequest(_Shape):
     min_p: float | None = None
     repetition_penalty: float | None = None
     min_tokens: int | None = None
-    stop_token_ids: list[int] | None = None
+    stop_token_ids: Items[int] | None = None
     ignore_eos: bool | None = None
-    bad_words: list[str] | None = None
+    bad_words: Items[str] | None = None
     prompt_logprobs: int | None = None
     include_stop_str_in_output: bool | None = None
     draftfleet: DraftfleetOptions | None = None
@@ -138,7 +148,7 @@ class CommonRequest(_Shape):
     use_beam_search: bool | None = None
     length_penalty: float | None = None
     truncate_prompt_tokens: int | None = None
-    allowed_token_ids: list[int] | None = None
+    allowed_token_ids: Items[int] | None = None
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool | None = None
     priority: int | None = None
@@ -177,7 +187,7 @@ OFF: Mapping[str, object] = {
 class CompletionRequest(CommonRequest):
     """Body of POST /v1/completions."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: str | Items[str] | Items[int] | Items[Items[int]]
     logprobs: int | None = None
     echo: bool | None = None
 
@@ -190,17 +200,17 @@ class CompletionRequest(CommonRequest):
 class ChatRequest(CommonRequest):
     """Body of POST /v1/chat/completions."""
 
-    messages: list[Message]
+    messages: Items[Message]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    tools: list[Tool] | None = None
+    tools: Items[Tool] | None = None
     parallel_tool_calls: bool | None = None  # no effect
     tool_choice: Literal["none", "auto"] | None = None
 
     # Refused unless they hold what `OFF` says.
-    modalities: list[str] | None = None
-    functions: list[Any] | None = None
+    modalities: Items[str] | None = None
+    functions: Items[Any] | None = None
     function_call: Any | None = None
     audio: Any | None = None
     prediction: Any | None = None
@@ -219,16 +229,16 @@ class TokenizeRequest(_Shape):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[Message] | None = None
+    messages: Items[Message] | None = None
     add_special_tokens: bool | None = None
     add_generation_prompt: Literal[True] | None = None
     continue_final_message: Literal[False] | None = None
     return_token_strs: bool | None = None
-    tools: list[Tool] | None = None
+    tools: Items[Tool] | None = None
 
 
 class DetokenizeRequest(_Shape):
     """Body of POST /detokenize, as vLLM has it."""
 
     model: str | None = None
-    tokens: list[int]
+    tokens: Items[int]

@@ -12,6 +12,7 @@ import torch
 from protos import drafting_pb2 as pb
 from services.dcut.costs.drafts import DraftWait
 from services.dcut.messages import Member
+from services.rpc.credential import Credential
 from services.target.drafting.answers import AnswerDesk
 from services.target.drafting.choice import preference
 from services.target.drafting.config import DraftingConfig
@@ -34,7 +35,7 @@ class Desk:
     The methods of the interface belong to the engine's thread, `wake` to any. The
     connections live on a loop of their own; what comes in waits in an inbox until
     the engine's thread asks for something. `members` tells the fleet view and must
-    be callable from the engine's thread without blocking.
+    be callable from the engine's thread without blocking. Drafters are shown the credential.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Desk:
         hidden_size: int,
         replica: str,
         members: Callable[[], tuple[Member, ...]],
+        credential: Credential | None = None,
     ) -> None:
         self.counters = DraftingCounters()
         self._config = config
@@ -57,7 +59,7 @@ class Desk:
             vocabulary=vocabulary,
             hidden_size=hidden_size,
         )
-        self._pool = LinkPool(config, hello, members, self.counters, self._on_reply, self._event.set)
+        self._pool = LinkPool(config, hello, members, self.counters, self._on_reply, self._event.set, credential)
         self._interest: tuple[FeatureRequest, ...] = ()
         self._interest_version = -1
         self._answers = AnswerDesk(config, vocabulary, self._sequences, self.counters)

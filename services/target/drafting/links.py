@@ -12,6 +12,7 @@ from protos import drafting_pb2 as pb
 from services.dcut.messages import Member
 from services.dcut.rendezvous import subset
 from services.drafters.drafter import Traits
+from services.rpc.credential import Credential
 from services.target.drafting.config import DraftingConfig
 from services.target.drafting.counters import DraftingCounters
 from services.target.drafting.interface import FeatureRequest
@@ -34,8 +35,10 @@ class LinkPool:
         counters: DraftingCounters,
         on_reply: Callable[[Inbound], None],
         on_change: Callable[[], None],
+        credential: Credential | None = None,
     ) -> None:
         self._config = config
+        self._credential = credential
         self._hello = hello
         self._members = members
         self._counters = counters
@@ -145,7 +148,14 @@ class LinkPool:
         if address in self._links:
             return
         link = DrafterLink(
-            address, self._hello, self._config, self._counters, self._thread.loop, self._on_reply, self._changed
+            address,
+            self._hello,
+            self._config,
+            self._counters,
+            self._thread.loop,
+            self._on_reply,
+            self._changed,
+            self._credential,
         )
         self._links[address] = link
         self._thread.loop.call_soon_threadsafe(link.start)

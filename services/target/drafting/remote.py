@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 
 from protos import drafting_pb2 as pb
 from services.drafters.drafter import Traits
+from services.rpc.credential import Credential, metadata_of
 from services.target.drafting.config import DraftingConfig
 from services.target.drafting.counters import DraftingCounters
 from services.target.drafting.traits import checked_traits
@@ -58,6 +59,7 @@ class DrafterLink:
         loop: asyncio.AbstractEventLoop,
         on_reply: Callable[[Inbound], None],
         on_change: Callable[[], None],
+        credential: Credential | None = None,
     ) -> None:
         self.address = address
         self.state = LinkState(0, None)
@@ -65,6 +67,7 @@ class DrafterLink:
         self.next_frame = 1
         self._timed_generation = 0
         self._hello = hello
+        self._metadata = metadata_of(credential)
         self._config = config
         self._counters = counters
         self._loop = loop
@@ -167,7 +170,7 @@ class DrafterLink:
         async with grpc.aio.insecure_channel(self.address, options) as channel:
             # Raw bytes both ways, so that a frame that does not parse is counted instead of ending the stream.
             open_stream: Any = channel.stream_stream
-            call: Any = open_stream(_ROUNDS)()
+            call: Any = open_stream(_ROUNDS)(metadata=self._metadata)
             self._call = call
             traits = await asyncio.wait_for(self._greet(call), self._config.connect_timeout_s)
             self.state = LinkState(self.state.generation + 1, traits)

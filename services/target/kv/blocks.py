@@ -1,7 +1,7 @@
 """Who holds which KV block, and which blocks hold a known prefix. Pure bookkeeping.
 
-A full block of committed tokens is known by a hash of its tokens and of all
-before it. When nobody holds it any more it stays, the least recently used
+A full block of committed tokens is known by a hash of its tokens, of all before
+it and of whose they are. When nobody holds it any more it stays, the least recently used
 first in line to be taken for something else.
 """
 
@@ -15,6 +15,12 @@ from collections.abc import Iterable, Sequence
 from services.target.model.spec import BLOCK
 
 ROOT = b""
+
+
+def root_of(tenant: str) -> bytes:
+    """What the first block of a tenant's text follows: so nobody finds, by how fast an answer begins, what others
+    have asked."""
+    return hashlib.blake2b(tenant.encode(), digest_size=16, person=b"draftfleet/root").digest() if tenant else ROOT
 
 
 def block_hash(parent: bytes, tokens: Sequence[int]) -> bytes:
@@ -48,15 +54,16 @@ class BlockManager:
         self._holders[block] = 1
         return block
 
-    def match(self, tokens: Sequence[int]) -> list[tuple[int, bytes]]:
+    def match(self, tokens: Sequence[int], root: bytes = ROOT) -> list[tuple[int, bytes]]:
         """Takes hold of the known blocks that tokens[:-1] starts with: (block, hash) each.
 
-        The last token is always left to compute, since its logits are wanted.
+        Only those that follow the same `root` are found. The last token is always left to compute, since its
+        logits are wanted.
         """
         found: list[tuple[int, bytes]] = []
         if not self._prefix_cache:
             return found
-        parent = ROOT
+        parent = root
         for start in range(0, (len(tokens) - 1) // BLOCK * BLOCK, BLOCK):
             parent = block_hash(parent, tokens[start : start + BLOCK])
             block = self._block_of.get(parent)

@@ -14,6 +14,7 @@ from services.dcut.local.config import LocalDcutConfig
 from services.dcut.messages import Member
 from services.requests.sampling import SamplingParams
 from services.requests.speculation import Speculation, as_drafter_choice
+from services.rpc.credential import Credential
 from services.target.config import EngineConfig
 from services.target.drafting.config import DraftingConfig
 from services.target.drafting.desk import Desk
@@ -45,6 +46,7 @@ class Drafting:
     address: str
     max_draft: int
     is_argmax: bool = False
+    credential: Credential | None = None  # shown to the replica
 
     @property
     def speculation(self) -> Speculation:
@@ -110,7 +112,9 @@ class Trial:
             dcut=LocalDcutConfig(mode="off"),  # accepted length is that of whole drafts
         )
         desk_type = _ArgmaxDesk if drafting.is_argmax else Desk
-        self._desk = desk_type(config, target.spec.vocabulary, target.spec.hidden, "evaluation", lambda: (member,))
+        self._desk = desk_type(
+            config, target.spec.vocabulary, target.spec.hidden, "evaluation", lambda: (member,), drafting.credential
+        )
         self._engine = Engine(target, tokenizer, settings, self._desk)
         self._num_asked = 0
 

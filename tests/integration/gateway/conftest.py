@@ -33,6 +33,7 @@ from services.models.tokenizer import load_tokenizer
 from services.router.config import RouterConfig
 from services.router.readings import read_router
 from services.router.router import Router
+from services.rpc.credential import Credential
 from services.target.config import EngineConfig
 from services.target.readings import read_target
 from services.target.server import TargetServer
@@ -85,6 +86,7 @@ def report(role: str, replica: str, address: str, kind: str = "", sessions: int 
 async def running(folder: Path, num_targets: int = 1, **gateway: object) -> AsyncIterator[Service]:
     """Targets draft only by the leases that the router finds them."""
     control, ledger, dead = Control(DcutConfig(settle_s=0), time.monotonic()), Ledger(64), set[str]()
+    credential = Credential.random()
 
     async with AsyncExitStack() as stack:
 
@@ -108,7 +110,7 @@ async def running(folder: Path, num_targets: int = 1, **gateway: object) -> Asyn
             return link
 
         config = DrafterConfig(kind="lookup")
-        drafter = DrafterServer(config, kind_of(config).build(config), "drafter-0")
+        drafter = DrafterServer(config, kind_of(config).build(config), "drafter-0", credential)
         await drafter.start("127.0.0.1")
         stack.push_async_callback(drafter.stop)
         await linked(
@@ -125,7 +127,7 @@ async def running(folder: Path, num_targets: int = 1, **gateway: object) -> Asyn
                 | {"dcut": {"mode": "off"}}
                 | {"drafting": {"kinds": [], "local_lookup": False, "min_wait_ms": 500, "max_wait_ms": 500}}
             )
-            target = TargetServer.create(folder, "tiny", engine, folder.parent, name, tuple)
+            target = TargetServer.create(folder, "tiny", engine, folder.parent, name, tuple, credential=credential)
             await target.start("127.0.0.1")
             stack.push_async_callback(target.stop)
             await linked(
@@ -156,7 +158,7 @@ async def running(folder: Path, num_targets: int = 1, **gateway: object) -> Asyn
         routing = await linked(
             lambda: report("router", "router-0", ""), lambda: read_router(routers[0]) if routers else Readings()
         )
-        router = Router(RouterConfig(reserve_timeout_s=5.0), lambda: routing.budget)
+        router = Router(RouterConfig(reserve_timeout_s=5.0), lambda: routing.budget, credential=credential)
         routers.append(router)
         stack.push_async_callback(router.close)
 
@@ -170,7 +172,7 @@ async def running(folder: Path, num_targets: int = 1, **gateway: object) -> Asyn
         tokenization = Tokenization(load_tokenizer(folder))
         await tokenization.warm_up()
         stack.callback(tokenization.close)
-        pool = TargetPool(settings, lambda: view.budget, router.route)
+        pool = TargetPool(settings, lambda: view.budget, router.route, credential=credential)
         stack.push_async_callback(pool.close)
         door = Gateway(settings, "tiny", tokenization, pool)
         doors.append(door)

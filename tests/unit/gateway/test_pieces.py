@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
+from services.gateway.access.limits import Limiter
 from services.gateway.admission import Admission
 from services.gateway.errors import ApiError, ErrorKind
 from services.gateway.merging import merge
@@ -35,7 +36,7 @@ def test_retry_after_is_in_whole_seconds_and_never_zero() -> None:
 
 
 def test_admission_counts_and_refuses() -> None:
-    admission = Admission(limit=1, retry_after_s=1)
+    admission = Admission(limit=1, retry_after_s=1, limiter=Limiter(1))
     with admission.enter():
         with pytest.raises(ApiError) as caught, admission.enter():
             pass

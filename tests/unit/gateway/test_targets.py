@@ -351,3 +351,19 @@ async def test_a_probe_passes_over_a_dead_replica() -> None:
     async with fleet(say("x"), say("x")) as (pool, targets, _):
         await targets[0].stop()
         assert (await pool.probe()).name == "tiny"
+
+
+async def test_whose_request_it_is_is_told_again_where_it_goes_on() -> None:
+    lost = fail(grpc.StatusCode.UNAVAILABLE, "gone", after=[pb.GenerateChunk(text="he", token_ids=[7])])
+    async with fleet(lost, say("llo")) as (pool, targets, _):
+        await texts(pool, dataclasses.replace(call(), tenant="someone"))
+        assert [target.requests[0].tenant for target in targets] == ["someone", "someone"]
+        assert targets[1].requests[0].progress
+
+
+async def test_who_reads_too_slowly_is_told_and_not_served_again() -> None:
+    slow = fail(grpc.StatusCode.ABORTED, "it is read too slowly", after=[pb.GenerateChunk(text="he", token_ids=[7])])
+    async with fleet(slow, say("llo")) as (pool, targets, _):
+        error = await error_of(pool)
+        assert (error.kind, error.message) == (ErrorKind.SLOW_READER, "it is read too slowly")
+        assert not targets[1].requests

@@ -134,6 +134,19 @@ def test_flags_are_read_as_yaml() -> None:
             parse_flag(wrong)
 
 
+def test_off_is_a_word_wherever_it_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text("engine: {dcut: {mode: off}}\n")
+    for given in (
+        load(None, dict([parse_flag("engine.dcut.mode=off")]), {}),
+        load(None, {}, {"DRAFTFLEET__ENGINE__DCUT__MODE": "off"}),
+        load(file, {}, {}),
+    ):
+        assert given.engine.dcut.mode == "off"
+    with pytest.raises(ConfigError, match="mode: True"):
+        load(None, {"engine.dcut.mode": True}, {})
+
+
 def test_what_is_shown_can_be_read_again() -> None:
     config = load(None, {"drafters.lookup.replicas": 2, "engine.threads": 3}, {})
     assert validate(config.model_dump(mode="json")) == config
