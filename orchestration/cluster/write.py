@@ -17,13 +17,15 @@ import yaml
 from pydantic import ValidationError
 
 from orchestration.cluster.hosts import Hosts
-from orchestration.cluster.kubernetes import objects
+from orchestration.cluster.kubernetes import LABELS, NAME, objects
 from orchestration.cluster.launcher import cloud_file, on_premise_file
 from orchestration.cluster.machines import Cloud
 from orchestration.sources import load
 
 HERE = Path(__file__).parent
-OVERLAYS = HERE.parent.parent / "k8s" / "overlays"
+MONITORING = HERE.parent / "monitoring"
+K8S = HERE.parent.parent / "k8s"
+OVERLAYS = K8S / "overlays"
 CLOUDS: dict[str, Cloud] = {"aws": "aws", "gcp": "gcp"}
 KINDS = (*CLOUDS, "on-premise", "kubernetes")
 
@@ -53,6 +55,22 @@ def shipped() -> Iterator[tuple[Path, str]]:
     yield HERE / "on_premise.yaml", text("on-premise", fleets / "on_premise.yaml", fleets / "on_premise.hosts.yaml")
     for fleet in sorted(OVERLAYS.glob("*/fleet.yaml")):
         yield fleet.with_name("rayservice.yaml"), text("kubernetes", fleet)
+    # Kustomize reads no files outside of its own folder.
+    yield K8S / "components" / "monitoring" / "alerts.yaml", _alerts()
+    dashboard = (MONITORING / "dashboard.json").read_text(encoding="utf-8")
+    yield K8S / "components" / "monitoring" / "dashboard.json", dashboard
+
+
+def _alerts() -> str:
+    rules = yaml.safe_load((MONITORING / "alerts.yaml").read_text(encoding="utf-8"))
+    return "# Written from orchestration/monitoring/alerts.yaml by `python -m orchestration.cluster.write`.\n" + _dump(
+        {
+            "apiVersion": "monitoring.coreos.com/v1",
+            "kind": "PrometheusRule",
+            "metadata": {"name": NAME, "labels": LABELS},
+            "spec": rules,
+        }
+    )
 
 
 class _Dumper(yaml.SafeDumper):

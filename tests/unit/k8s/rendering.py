@@ -17,10 +17,9 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from orchestration.cluster.write import OVERLAYS
+from orchestration.cluster.write import K8S, OVERLAYS
 
 HERE = Path(__file__).parent
-K8S = OVERLAYS.parent
 NAMES = sorted(path.name for path in OVERLAYS.iterdir())
 SECRETS = (
     "components/redis/password",

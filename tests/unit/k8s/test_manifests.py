@@ -11,13 +11,13 @@ from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscali
 from ray.serve.schema import ServeDeploySchema
 
 from orchestration.app import build
-from orchestration.cluster.write import OVERLAYS
+from orchestration.cluster.write import MONITORING, OVERLAYS
 from orchestration.config import FleetConfig
 from orchestration.sources import load
 from orchestration.topology import LABEL
 from tests.unit.k8s.rendering import NAMES, of_kind, ray_service, ray_service_validator, render, unknown_keys
 
-CUSTOM = {"RayService", "PodMonitor", "ServiceMonitor"}
+CUSTOM = {"RayService", "PodMonitor", "ScrapeConfig", "PrometheusRule"}
 KUBERNETES = ("1.30", "1.37")
 
 
@@ -125,6 +125,26 @@ def test_the_service_leads_to_gateways(overlay: str) -> None:
         named = {p["name"]: p["containerPort"] for p in groups[name]["template"]["spec"]["containers"][0]["ports"]}
         reached = {port["name"]: named[port["targetPort"]] for port in service["spec"]["ports"]}
         assert reached == {"http": fleet(overlay).serve.http_port, "grpc": fleet(overlay).gateway.grpc_port}
+
+
+def test_one_gateway_is_asked_for_the_fleets_figures() -> None:
+    """Each tells those of all, so that asking two would count twice."""
+    manifests = render("high-availability")
+    (config,) = of_kind(manifests, "ScrapeConfig")
+    (service,) = [m for m in of_kind(manifests, "Service") if m["metadata"]["name"] == "draftfleet"]
+    address = (
+        f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc:{service['spec']['ports'][0]['port']}"
+    )
+    assert config["spec"]["staticConfigs"] == [{"targets": [address]}]
+
+
+def test_dashboard_and_alerts_are_those_of_the_project() -> None:
+    manifests = render("high-availability")
+    (board,) = of_kind(manifests, "ConfigMap")
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert board["data"]["draftfleet.json"] == (MONITORING / "dashboard.json").read_text()
+    (rules,) = of_kind(manifests, "PrometheusRule")
+    assert rules["spec"] == yaml.safe_load((MONITORING / "alerts.yaml").read_text())
 
 
 def test_pools_are_labelled_alike_for_ray_and_for_kubernetes(overlay: str) -> None:
