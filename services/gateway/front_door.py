@@ -89,6 +89,7 @@ class Generation:
             prompt_field=_PROMPT_FIELDS[prompt],
             sampling_prefix="sampling.",
             timeout_s=time_remaining,
+            received=_received(request),
         )
 
     async def _prompt(self, request: pb.GenerateRequest) -> Prompt:
@@ -100,6 +101,17 @@ class Generation:
                 raise ApiError(ErrorKind.INVALID, "text: it must not be empty", field="text")
             return await self._gateway.text_prompt(request.text, "text")
         return await self._gateway.chat_prompt(messages_of(request.chat), "chat.messages")
+
+
+def _received(request: pb.GenerateRequest) -> dict[int, tuple[int, ...]]:
+    """By choice. Raises ApiError for a choice that is named twice."""
+    received: dict[int, tuple[int, ...]] = {}
+    for part in request.resume:
+        if part.choice in received:
+            message = f"resume: choice {part.choice} is named twice; each may be named once"
+            raise ApiError(ErrorKind.INVALID, message, field="resume")
+        received[part.choice] = tuple(part.token_ids)
+    return received
 
 
 class FrontDoor:

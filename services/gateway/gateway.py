@@ -52,6 +52,7 @@ class Job:
     task: Task
     names: Mapping[str, str]  # of the sampling fields, as the client knows them
     arrived: float  # seconds of the monotonic clock
+    received: Mapping[int, Sequence[int]]  # tokens that the client has, by choice to go on with
 
 
 class Gateway:
@@ -130,11 +131,12 @@ class Gateway:
         sampling_prefix: str = "",
         default_max_tokens: int | None = None,
         timeout_s: float | None = None,
+        received: Mapping[int, Sequence[int]] | None = None,
     ) -> Job:
         """Checks a prompt against the model, completes max_tokens and the seed.
 
-        Raises ApiError, which names fields as the client wrote them: `sampling_prefix`
-        stands before those of sampling.
+        `received`: tokens by choice of an answer that is to go on. Raises ApiError, which names
+        fields as the client wrote them: `sampling_prefix` stands before those of sampling.
         """
         max_tokens_field = max_tokens_field or f"{sampling_prefix}max_tokens"
         prompt_ids = prompt.ids
@@ -187,6 +189,7 @@ class Gateway:
             prompt.task or await self._task_of_ids(prompt_ids),
             names,
             prompt.arrived,
+            _checked(received or {}, sampling, max_tokens, info.vocabulary),
         )
 
     async def run(self, job: Job) -> AsyncGenerator[pb.GenerateChunk, None]:
@@ -194,7 +197,14 @@ class Gateway:
         assert job.sampling.seed is not None
         caller = CALLER.get()
         call = TargetCall(
-            job.prompt_ids, job.sampling, job.speculation, job.timeout_s, job.task, job.names, caller.tenant
+            job.prompt_ids,
+            job.sampling,
+            job.speculation,
+            job.timeout_s,
+            job.task,
+            job.names,
+            caller.tenant,
+            job.received,
         )
         self.limiter.charge(caller, len(job.prompt_ids))
         begun: set[int] = set()
@@ -254,3 +264,24 @@ def _check_ids(ids: Sequence[int], vocabulary: int, field: str) -> None:
         if not 0 <= token < vocabulary:
             message = f"{field}: token id {token} is out of range; it must be at least 0 and at most {vocabulary - 1}"
             raise ApiError(ErrorKind.INVALID, message, field=field)
+
+
+def _checked(
+    received: Mapping[int, Sequence[int]], sampling: SamplingParams, max_tokens: int, vocabulary: int
+) -> Mapping[int, Sequence[int]]:
+    """Raises ApiError for what cannot have been received of such a request."""
+    if received and sampling.seed is None:
+        message = "resume: it needs the seed of the answer that is to go on, as its first chunk told it"
+        raise ApiError(ErrorKind.INVALID, message, field="resume")
+    for choice, tokens in received.items():
+        if choice >= sampling.n:
+            message = f"resume: choice {choice} is out of range; it must be below n ({sampling.n})"
+            raise ApiError(ErrorKind.INVALID, message, field="resume")
+        if len(tokens) >= max_tokens:
+            message = (
+                f"resume: {len(tokens)} tokens are too many; a choice that goes on has fewer than max_tokens "
+                f"({max_tokens})"
+            )
+            raise ApiError(ErrorKind.INVALID, message, field="resume")
+        _check_ids(tokens, vocabulary, "resume")
+    return received

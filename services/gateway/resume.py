@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from protos import generation_pb2, target_pb2
@@ -17,6 +18,14 @@ class ResumeRecord:
     num_choices: int
     emitted: dict[int, list[int]] = field(default_factory=dict)  # by choice that has begun
     finished: set[int] = field(default_factory=set)
+
+    @classmethod
+    def after(cls, num_choices: int, received: Mapping[int, Sequence[int]]) -> ResumeRecord:
+        """Of what a client has received by choice; the others of such a request have ended. Nothing: it begins."""
+        record = cls(num_choices, {choice: list(tokens) for choice, tokens in received.items()})
+        if received:
+            record.finished.update(set(range(num_choices)) - received.keys())
+        return record
 
     def note(self, chunk: generation_pb2.GenerateChunk) -> None:
         """A chunk that the client gets."""

@@ -58,6 +58,7 @@ class TargetCall:
     task: Task = UNKNOWN_TASK
     names: Mapping[str, str] = field(default_factory=dict)  # of the sampling fields, as the client knows them
     tenant: str = ""
+    received: Mapping[int, Sequence[int]] = field(default_factory=dict)  # tokens that the client has, by choice
 
 
 class _Lost(Exception):
@@ -119,7 +120,7 @@ class TargetPool:
         one that comes up within `resume_wait_s`. The answer goes on where it was.
         """
         deadline = self._clock() + call.timeout_s
-        record = ResumeRecord(call.sampling.n)
+        record = ResumeRecord.after(call.sampling.n, call.received)
         numerics: set[str] = set()
         tried: set[str] = set()
         last: _Lost | None = None
