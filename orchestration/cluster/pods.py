@@ -29,7 +29,9 @@ def pod_spec(config: FleetConfig, name: PoolName, *, grace_s: int, has_gateway: 
     size = {"cpu": str(pool.cpus), "memory": f"{pool.memory_gib}Gi"}
     gpus = {"nvidia.com/gpu": str(pool.gpus)} if pool.gpus else {}
     mounts = [{"name": "cache", "mountPath": CACHE}]
-    if has_gateway:
+    # With HTTPS, Serve's proxies on all nodes want the certificate.
+    has_access = has_gateway or config.is_https
+    if has_access:
         mounts.append({"name": "access", "mountPath": ACCESS, "readOnly": True})  # type: ignore[dict-item]
     digest = [] if config.model.sha256 is None else ["--sha256", config.model.sha256]
     environment = [
@@ -80,7 +82,7 @@ def pod_spec(config: FleetConfig, name: PoolName, *, grace_s: int, has_gateway: 
             {"name": "cache", "persistentVolumeClaim": {"claimName": "draftfleet-models"}},
             *(
                 [{"name": "access", "secret": {"secretName": "draftfleet-access", "optional": True}}]
-                if has_gateway
+                if has_access
                 else []
             ),
         ],

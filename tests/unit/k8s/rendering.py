@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 NAMES = sorted(path.name for path in OVERLAYS.iterdir())
 SECRETS = (
     "components/redis/password",
-    "components/access/keys",
+    "components/access/keys.json",
     "components/access/tls.crt",
     "components/access/tls.key",
 )
@@ -33,7 +33,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the pure one takes se
 
 
 @functools.cache
-def _rendered(overlay: str) -> str:
+def _rendered(overlay: str, component: str | None = None) -> str:
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("kubectl is not installed, which renders the overlays")
@@ -42,6 +42,10 @@ def _rendered(overlay: str) -> str:
         copied = shutil.copytree(K8S, Path(folder) / "k8s", ignore=shutil.ignore_patterns(*map(_name, SECRETS)))
         for secret in SECRETS:
             (copied / secret).write_text("a secret of the test")
+        if component is not None:
+            tree = yaml.safe_load((copied / "overlays" / overlay / "kustomization.yaml").read_text())
+            tree.setdefault("components", []).append(f"../../components/{component}")
+            (copied / "overlays" / overlay / "kustomization.yaml").write_text(yaml.safe_dump(tree))
         result = subprocess.run(
             [kubectl, "kustomize", str(copied / "overlays" / overlay)], capture_output=True, text=True, timeout=60
         )
@@ -54,13 +58,13 @@ def _name(path: str) -> str:
 
 
 @functools.cache
-def _parsed(overlay: str) -> list[Manifest]:
-    return [manifest for manifest in yaml.load_all(_rendered(overlay), Loader=_LOADER) if manifest]
+def _parsed(overlay: str, component: str | None = None) -> list[Manifest]:
+    return [manifest for manifest in yaml.load_all(_rendered(overlay, component), Loader=_LOADER) if manifest]
 
 
-def render(overlay: str) -> list[Manifest]:
-    """The caller's own copy."""
-    return copy.deepcopy(_parsed(overlay))
+def render(overlay: str, component: str | None = None) -> list[Manifest]:
+    """The caller's own copy; a component may be added to what the overlay has."""
+    return copy.deepcopy(_parsed(overlay, component))
 
 
 def of_kind(manifests: list[Manifest], kind: str) -> list[Manifest]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
-from orchestration.cluster import ports
+from orchestration.cluster import kubernetes, ports
 from orchestration.cluster.kubernetes import GATEWAY_LABEL
 from orchestration.cluster.pods import GPU_LABEL
 from orchestration.cluster.write import OVERLAYS
@@ -136,6 +137,24 @@ def test_secrets_are_named_and_not_shown(overlay: str) -> None:
                 assert not ("value" in variable and any(word in variable["name"] for word in words)), name
     volumes = {v["name"]: v for _, spec in ray_pods(overlay) for v in spec["volumes"]}
     assert volumes["access"]["secret"] == {"secretName": "draftfleet-access", "optional": True}
+
+
+def test_keys_are_where_they_are_needed() -> None:
+    """In the pods of gateways; and with HTTPS in all, since Serve's proxies there want the certificate."""
+    tree = yaml.safe_load((OVERLAYS / "gpu-pools" / "fleet.yaml").read_text())
+    files = {"gateway.tls.certificate": "/etc/draftfleet/tls.crt", "gateway.tls.key": "/etc/draftfleet/tls.key"}
+    for flags, expected in (({}, {"gateway"}), (files, None), ({**files, "serve.http_tls": False}, {"gateway"})):
+        config = load(OVERLAYS / "gpu-pools" / "fleet.yaml", flags, {})
+        groups = kubernetes.ray_service(config, tree)["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+        mounted = {g["groupName"] for g in groups if "access" in {v["name"] for v in g["template"]["spec"]["volumes"]}}
+        assert mounted == ({g["groupName"] for g in groups} if expected is None else expected)
+
+
+def test_the_access_component_makes_the_secret_that_pods_name() -> None:
+    (secret,) = of_kind(render("gpu-pools", "access"), "Secret")
+    assert secret["metadata"]["name"] == "draftfleet-access"
+    assert secret["metadata"]["namespace"] == "draftfleet"
+    assert set(secret["data"]) == {"keys.json", "tls.crt", "tls.key"}
 
 
 def test_upgrades_bring_the_new_before_the_old_goes(overlay: str) -> None:
