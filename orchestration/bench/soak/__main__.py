@@ -2,8 +2,8 @@
 
 python -m orchestration.bench.soak --minutes 30 -o soak.json
 
-The service must run on this machine for memory and descriptors to be seen. Exit status 1: something drifted,
-failed, or a greedy text changed.
+The service must run on this machine for memory and descriptors to be seen. Hold it for long enough: memory rises
+until the KV cache has been filled once. Exit status 1: something drifted, failed, or a greedy text changed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ async def _soak(load: MixedLoad, url: str, seconds: float, every_s: float, conso
         while not running.done():
             await asyncio.wait([running], timeout=every_s)
             after, at = await observer.look(), time.perf_counter()
-            points.append(between(before, after, at - before_at, at - start))
+            if at - start <= seconds or not points:  # while the last answers end, the load is another
+                points.append(between(before, after, at - before_at, at - start))
             before, before_at = after, at
             console.print(f"{at - start:6.0f} s  {_shown(points[-1])}")
         await running

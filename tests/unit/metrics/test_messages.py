@@ -73,6 +73,13 @@ def test_wrong_counts_are_named(totals: Any, gauges: Any, message: str) -> None:
         decode_counted(msgspec.msgpack.encode([MESSAGE_VERSION, "life", totals, gauges]))
 
 
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x91" * 100_000, b"\xdd\xff\xff\xff\xff", b"\x81\x90\x01"])
+def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
+    for decode in (decode_counted, decode_snapshot):
+        with pytest.raises(ValueError, match="message: "):
+            decode(data)
+
+
 def test_a_large_message_and_another_version_are_refused() -> None:
     with pytest.raises(ValueError, match="too large"):
         decode_counted(b"\x00" * (MAX_COUNTED_BYTES + 1))
