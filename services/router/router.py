@@ -10,8 +10,8 @@ from services.dcut.messages import Budget
 from services.metrics.defined.router import ROUTE_SECONDS
 from services.metrics.readings import Histogram
 from services.requests.task import name_of
-from services.router.bandit import Arm, KindBandit
 from services.router.config import RouterConfig
+from services.router.kinds import KindChooser
 from services.router.lease_client import LeaseClient
 from services.router.messages import RouteReply, RouteRequest
 from services.router.policy import rank_drafters
@@ -36,8 +36,7 @@ class Router:
     ) -> None:
         self._config = config
         self._budget = budget
-        self._bandit = KindBandit(config.bandit)
-        self._unserved: set[str] = set()
+        self._chooser = KindChooser(config.preference, config.bandit)
         self._clock = clock
         self._channels = ChannelPool(config.channels, credential)
         self.routes: Counter[tuple[str, str, str]] = Counter()  # by class, drafter asked for and chosen
@@ -86,8 +85,7 @@ class Router:
 
     def take_unserved(self) -> tuple[str, ...]:
         """Kinds that were wanted since the last call and had no replica."""
-        unserved, self._unserved = tuple(sorted(self._unserved)), set()
-        return unserved
+        return self._chooser.take_unserved()
 
     async def close(self) -> None:
         await self._channels.close()
@@ -96,24 +94,9 @@ class Router:
         """Kinds for the request, best first; notes where the best one is missing."""
         alive = {member.kind for member in budget.members if member.role == "drafter" and member.address}
         if request.drafter != "auto":
-            if request.drafter not in alive:
-                self._unserved.add(request.drafter)
+            self._chooser.note(request.drafter, alive)
             return self._config.preference
-        told = {kind.kind: kind.plain_steps for kind in budget.kinds if kind.plain_steps}
-        prior = self._config.bandit.prior_costs
-        costs = {str(kind): told.get(kind, prior.get(kind, 1.0)) for kind in self._config.preference}
-        task_class = request.task.kind if request.task.confidence else ""
-        arms = {
-            entry.kind: Arm(entry.samples, entry.rounds, entry.tokens, entry.squares)
-            for entry in budget.guidance
-            if entry.task_class == task_class
-        }
-        best = self._bandit.ranked(request.task.kind, costs, arms)[0]
-        if best not in alive:
-            self._unserved.add(best)
-        return self._bandit.order(
-            request.task.kind, {kind: cost for kind, cost in costs.items() if kind in alive}, arms
-        )
+        return self._chooser.order(request.task, alive, budget)
 
     def _pending(self) -> Counter[str]:
         oldest = self._clock() - 2 * self._config.report_period_s  # one period up, one down

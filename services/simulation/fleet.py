@@ -15,7 +15,8 @@ from services.dcut.local.config import LocalDcutConfig
 from services.dcut.local.dcut import LocalDcut
 from services.dcut.local.guide import NO_GUIDE, Guide, guide_of
 from services.dcut.messages import Budget, Member, Report
-from services.router.bandit import Arm, KindBandit
+from services.requests.task import Task
+from services.router.kinds import KindChooser
 from services.router.policy import choose_target, rank_drafters
 from services.simulation.config import DrafterConfig, PolicyConfig, SimulationConfig
 from services.simulation.drafter import DrafterReplica
@@ -47,9 +48,9 @@ class Fleet:
             StepSample(point.rows, point.context, point.prefill, point.ms / 1e3) for point in config.target.steps
         )
         self.planner = Planner(config.cluster)
-        self._bandit = KindBandit(config.router.bandit)
+        self._chooser = KindChooser([pool.kind for pool in config.drafters], config.router.bandit)
+        self._budget = Budget(0, 5.0, ())
         self.plan, self._guide = Plan(), NO_GUIDE
-        self._unserved: set[str] = set()
         self._targets: dict[str, TargetReplica] = {}
         self._drafters: dict[str, DrafterReplica] = {}
         self._coming = {drafter.kind: 0 for drafter in config.drafters}  # replicas that are starting
@@ -112,21 +113,7 @@ class Fleet:
 
     def _kinds(self, request: Request) -> tuple[str, ...]:
         alive = {drafter.kind for drafter in self._drafters.values()}
-        settings = self._config.router.bandit
-        told = {kind.kind: kind.plain_steps for kind in self.plan.kinds if kind.plain_steps}
-        costs = {
-            str(pool.kind): told.get(pool.kind, settings.prior_costs.get(pool.kind, 1.0))
-            for pool in self._config.drafters
-        }
-        arms = {
-            entry.kind: Arm(entry.samples, entry.rounds, entry.tokens, entry.squares)
-            for entry in self.plan.guidance
-            if entry.task_class == request.task
-        }
-        best = self._bandit.ranked(request.task, costs, arms)[0]
-        if best not in alive:
-            self._unserved.add(best)
-        return self._bandit.order(request.task, {kind: cost for kind, cost in costs.items() if kind in alive}, arms)
+        return self._chooser.order(Task(request.task, 1.0), alive, self._budget)
 
     def _find(self, kind: str) -> DrafterReplica | None:
         replicas = [drafter for drafter in self._drafters.values() if drafter.kind == kind]
@@ -154,11 +141,11 @@ class Fleet:
                 )
             for drafter in self._drafters.values():
                 self.planner.observe(_report("drafter", drafter.name, drafter.kind, busy=drafter.take_busy()))
-            self.planner.observe(_report("router", "router", unserved=tuple(sorted(self._unserved))))
-            self._unserved.clear()
+            self.planner.observe(_report("router", "router", unserved=self._chooser.take_unserved()))
             self.plan = self.planner.plan(self.env.now)
             version += 1
-            self._guide = guide_of(Budget(version, 5.0, (), kinds=self.plan.kinds, guidance=self.plan.guidance))
+            self._budget = Budget(version, 5.0, (), kinds=self.plan.kinds, guidance=self.plan.guidance)
+            self._guide = guide_of(self._budget)
             self._scale()
 
     def _scale(self) -> None:

@@ -42,7 +42,7 @@ def test_static_drafts_give_what_their_acceptance_says() -> None:
     sure = config(
         drafters=[{"kind": "mtp", "acceptance": even(0.6)}],
         work={"concurrency": 1, "variety": 1000, "answer_tokens": 400, "spread": 0},
-        seconds=200.0,
+        seconds=100.0,
     )
     outcome = simulate(sure, STATIC)
     assert outcome.accepted_length == pytest.approx(2.176, rel=0.05)
@@ -68,7 +68,7 @@ def test_each_class_goes_to_the_kind_that_is_better_for_it() -> None:
         {"kind": "mtp", "acceptance": {"chat": 0.7, "code": 0.1}},
         {"kind": "dfly", "acceptance": {"chat": 0.1, "code": 0.7}},
     ]
-    mixed = config(drafters=drafters, work={"concurrency": 2, "mix": {"chat": 1, "code": 1}}, seconds=60.0)
+    mixed = config(drafters=drafters, work={"concurrency": 2, "mix": {"chat": 1, "code": 1}}, seconds=30.0)
     adaptive = simulate(mixed, ADAPTIVE)
     for kind in ("mtp", "dfly"):
         static = simulate(mixed, PolicyConfig.model_validate({"name": "static", "kind": kind, "length": 3}))
