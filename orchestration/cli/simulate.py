@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from orchestration.cli import options
 from orchestration.cli.console import err, out
 from orchestration.cli.failure import Failure
 from orchestration.cli.status import fetch_status
@@ -37,6 +38,8 @@ def simulate(
     like: Annotated[
         str | None, typer.Option("--like", metavar="URL", help="Take step and draft times from a running service.")
     ] = None,
+    api_key_file: options.ApiKeyFile = None,
+    ca_file: options.CaFile = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write a JSON file.")] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the schema of the settings and end.")] = False,
 ) -> None:
@@ -51,7 +54,8 @@ def simulate(
     if schema:
         print(json.dumps(SimulationConfig.model_json_schema(), indent=1))
         return
-    chosen = _settings(config, settings or [], like)
+    status = None if like is None else fetch_status(like, api_key_file, ca_file)
+    chosen = _settings(config, settings or [], status)
     outcomes = []
     for policy in [_policy(text) for text in policies]:
         err.print(f"simulating {policy.title} ...", markup=False)
@@ -63,7 +67,7 @@ def simulate(
         out.print(f"written: {output}")
 
 
-def _settings(config: Path | None, flags: list[str], like: str | None) -> SimulationConfig:
+def _settings(config: Path | None, flags: list[str], status: dict[str, Any] | None) -> SimulationConfig:
     from pydantic import ValidationError
 
     from orchestration.bench.options import first_problem
@@ -71,8 +75,8 @@ def _settings(config: Path | None, flags: list[str], like: str | None) -> Simula
 
     try:
         given: dict[str, Any] = read_yaml(config) if config is not None else {}
-        if like is not None:
-            _fill(given, fetch_status(like))
+        if status is not None:
+            _fill(given, status)
         for flag in flags:
             key, value = parse_flag(flag)
             put(given, key.split("."), value)
@@ -123,13 +127,15 @@ def _policy(text: str) -> PolicyConfig:
 
 
 def _table(outcomes: list[Outcome]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    columns = ("policy", "requests", "tok/s", "goodput/s", "accepted", "TTFT p50", "p99", "TPOT p50", "p99")
-    for column in (*columns, "target h", "drafter h", "deaths", "resumed"):
-        table.add_column(column, justify="left" if column == "policy" else "right")
+    table = Table(box=None, pad_edge=False, header_style="bold", title="ms at 50 and 99 %", title_justify="left")
+    table.add_column("policy", no_wrap=True)
+    has_deaths = any(outcome.deaths for outcome in outcomes)
+    figures = ["requests", "tok/s", "good/s", "accepted", "TTFT", "TPOT", "hours"]
+    for column in [*figures, "deaths"] if has_deaths else figures:
+        table.add_column(column, justify="right", no_wrap=True)
     for o in outcomes:
-        latencies = [f"{value:.1f}" for value in (o.ttft_p50, o.ttft_p99, o.tpot_p50, o.tpot_p99)]
         row = [o.policy, str(o.requests), f"{o.tokens_per_s:.1f}", f"{o.goodput:.2f}", f"{o.accepted_length:.2f}"]
-        hours = [f"{o.target_hours:.2f}", f"{o.drafter_hours:.2f}"]
-        table.add_row(*row, *latencies, *hours, str(o.deaths), str(o.resumed))
+        row += [f"{o.ttft_p50:.0f} {o.ttft_p99:.0f}", f"{o.tpot_p50:.1f} {o.tpot_p99:.1f}"]
+        row.append(f"{o.target_hours:.2f}+{o.drafter_hours:.2f}")
+        table.add_row(*row, *([str(o.deaths)] if has_deaths else []))
     return table
