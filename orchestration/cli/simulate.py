@@ -46,8 +46,8 @@ def simulate(
     """Play a fleet in virtual time, with the service's own router, D-cuts and replica numbers, and compare policies.
 
     Every policy gets the same requests. Told are those that ended and, of a second, the tokens and the requests within
-    the objectives; the accepted length; latencies at 50 and 99 %; replica hours of targets and drafters. Examples: --set target.replicas=100 --set work.rate=80,
-    --set work.concurrency=16, --set failures.target_every_s=60
+    the objectives; the accepted length; latencies at 50 and 99 %; replica hours of targets and drafters.
+    Examples: --set target.replicas=100 --set work.rate=80, --set work.concurrency=16, --set failures.target_every_s=60
     """
     from services.simulation.config import SimulationConfig
     from services.simulation.outcome import simulate as run
@@ -128,7 +128,7 @@ def _policy(text: str) -> PolicyConfig:
 
 
 def _table(outcomes: list[Outcome]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("policy", no_wrap=True)
     has_deaths = any(outcome.deaths for outcome in outcomes)
     figures = ["ended", "tok/s", "good/s", "length", "TTFT ms", "TPOT ms", "hours"]
