@@ -15,7 +15,7 @@ from services.dcut.handle import DcutLine, DcutTotals
 from services.dcut.link import FleetLink
 from services.dcut.messages import Report
 from services.gateway.config import GatewayConfig
-from services.gateway.fleet_totals import FleetTotalsView
+from services.gateway.fleet_view.totals import FleetTotalsView
 from services.gateway.front_door import FrontDoor
 from services.gateway.gateway import Gateway
 from services.gateway.http import create_app

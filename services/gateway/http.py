@@ -22,8 +22,8 @@ from starlette.types import Send
 from protos import generation_pb2 as pb
 from services.gateway.access.http_guard import GuardMiddleware
 from services.gateway.errors import ApiError, ErrorKind
-from services.gateway.fleet_summary import summarize
-from services.gateway.fleet_totals import FleetTotalsView
+from services.gateway.fleet_view.summary import summarize
+from services.gateway.fleet_view.totals import FleetTotalsView
 from services.gateway.gateway import ALIAS, Gateway
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.openai.plans import Plan, plan_chat, plan_completion

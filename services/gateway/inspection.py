@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from protos import generation_pb2 as pb
 from services.gateway.errors import ApiError, ErrorKind
-from services.gateway.fleet import drafters_of, replicas_of
+from services.gateway.fleet_view.replies import drafters_of, replicas_of
 from services.gateway.gateway import Gateway
 from services.gateway.wire import Context, abort, messages_of, parsed
 

@@ -23,22 +23,19 @@ from services.dcut.local.guide import NO_GUIDE, Guide
 from services.dcut.local.history import NUM_SCENARIOS, DraftHistory
 from services.dcut.local.lessons import Lessons, Verdict
 from services.dcut.local.messages import (
-    CalibrationSnapshot,
     Candidate,
     DcutCounters,
     DcutSnapshot,
-    KindSnapshot,
     Offer,
-    StepLine,
     StepLoad,
     Verified,
-    WaitSnapshot,
 )
 from services.dcut.local.patience import patience_s
 from services.dcut.local.probing import Idle, Probing
 from services.dcut.local.rechoice import better_kind
 from services.dcut.local.round_costs import RoundCosts
 from services.dcut.local.selection import Counts, keep_all, keep_exact, keep_proportional, keep_quarters, survival
+from services.dcut.local.snapshot import snapshot_of
 from services.dcut.local.tally import Run
 from services.requests.speculation import MAX_DRAFT_TOKENS
 
@@ -239,32 +236,8 @@ class LocalDcut:
             )
 
     def snapshot(self) -> DcutSnapshot:
-        table = self.steps.table
-        rows = tuple(int(count) for count in table.rows_R)
-        at = [(int(context), 0) for context in table.contexts_C]
-        at += [(int(table.contexts_C[0]), int(prefill)) for prefill in table.prefills_P[1:]]
-        return DcutSnapshot(
-            mode=self.config.mode,
-            is_profiled=self.steps.is_measured,
-            lines=tuple(
-                StepLine(*of, rows, _ms(table.seconds(rows, *of)), _ms(self.steps.seconds(rows, *of))) for of in at
-            ),
-            step_factor=self.steps.factor,
-            prefill_factor=self.steps.prefill_factor,
-            step_error=self.steps.error,
-            waits=tuple(
-                WaitSnapshot(kind, 1e3 * mean, 1e3 * busy, _ms(self.drafts.terms(kind)))
-                for kind, (mean, busy) in self.drafts.means().items()
-            ),
-            acceptance=tuple(
-                KindSnapshot(kind, task_class, tuple(self.lessons.acceptance.conditional(kind, task_class).tolist()))
-                for kind, task_class in self.lessons.acceptance.known()
-            ),
-            calibration=tuple(
-                CalibrationSnapshot(*key, *errors) for key, errors in self.lessons.calibration.errors().items()
-            ),
-            counters=asdict(self.counters),
-            decision_ms=1e3 * self._decision_s,
+        return snapshot_of(
+            self.config.mode, self.steps, self.drafts, self.lessons, asdict(self.counters), self._decision_s
         )
 
     def _lengths(self, candidates: Sequence[Candidate], records: Sequence[_Sequence], load: StepLoad) -> list[int]:
@@ -397,7 +370,3 @@ class LocalDcut:
         if self.config.mode == "exact":
             keep = keep_proportional if self.config.objective == "requests" else keep_exact
         return keep(survival(confidences_NJ, lengths_N), lengths_N, load.batch, seconds_K, self._stall_s)
-
-
-def _ms(seconds: Floats) -> tuple[float, ...]:
-    return tuple((1e3 * seconds).tolist())

@@ -21,7 +21,7 @@ from services.drafters.readings import read_drafter
 from services.drafters.registry import kind_of
 from services.drafters.server import DrafterServer
 from services.gateway.config import GatewayConfig
-from services.gateway.fleet_totals import FleetTotalsView
+from services.gateway.fleet_view.totals import FleetTotalsView
 from services.gateway.front_door import FrontDoor
 from services.gateway.gateway import Gateway
 from services.gateway.readings import read_gateway

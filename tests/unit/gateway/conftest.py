@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from services.dcut.messages import Budget, Member
 from services.gateway.config import GatewayConfig
-from services.gateway.fleet_totals import FleetTotalsView
+from services.gateway.fleet_view.totals import FleetTotalsView
 from services.gateway.front_door import FrontDoor
 from services.gateway.gateway import Gateway
 from services.gateway.http import create_app

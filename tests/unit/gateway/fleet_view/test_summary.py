@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import httpx
 
-from services.gateway.fleet_summary import MAX_REPLICAS, summarize
+from services.gateway.fleet_view.summary import MAX_REPLICAS, summarize
 from tests.unit.gateway.conftest import Setup
 from tests.unit.gateway.scripted import member
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from services.gateway.fleet_totals import FleetTotalsView
+from services.gateway.fleet_view.totals import FleetTotalsView
 from services.metrics.defined.target import STEPS
 from services.metrics.messages import Counted, Snapshot, decode_snapshot, encode_snapshot
 from services.metrics.totals import FleetTotals
