@@ -26,8 +26,8 @@ from protos import drafting_pb2
 from protos.drafting_pb2_grpc import DraftingStub
 from services.router.lease_client import PROTOCOL
 from services.rpc.credential import Credential
-from tests.e2e.raylets import FakeNode, Raylets, raylets
 from tests.engines import make_tiny_model
+from tests.integration.cluster.raylets import FakeNode, Raylets, raylets
 
 GROWTH_TIMEOUT_S = 90.0
 FLEET: dict[str, Any] = {
@@ -115,7 +115,7 @@ def test_a_drafter_pool_grows_when_its_places_are_taken(cluster: Raylets, fleet:
 def credential(cluster: Raylets) -> Credential:
     """As a replica of the cluster has it."""
     found = subprocess.run(
-        [sys.executable, "-m", "tests.e2e.cluster_credential", cluster.address],
+        [sys.executable, "-m", "tests.integration.cluster.cluster_credential", cluster.address],
         env=cluster.environment, text=True, capture_output=True, timeout=120, check=True,
     )  # fmt: skip
     return Credential(found.stdout.strip())
@@ -151,7 +151,7 @@ def test_every_pool_has_its_nodes_and_every_gpu_one_replica(cluster: Raylets) ->
 
 def placed(cluster: Raylets, replicas: list[dict[str, Any]]) -> list[dict[str, Any]]:
     result = subprocess.run(
-        [sys.executable, "-m", "tests.e2e.replica_gpus", cluster.address],
+        [sys.executable, "-m", "tests.integration.cluster.replica_gpus", cluster.address],
         input=json.dumps(replicas), env=cluster.environment, text=True, capture_output=True, timeout=120, check=True,
     )  # fmt: skip
     found: list[dict[str, Any]] = json.loads(result.stdout)
