@@ -69,5 +69,5 @@ def test_kill_9_of_the_command_takes_everything_along(tiny: list[str]) -> None:
         service.wait_for("ready:")
         before = service.processes()
         service.interrupt(signal.SIGKILL)
-        _, alive = psutil.wait_procs(before, timeout=60)
+        _, alive = psutil.wait_procs(before, timeout=120)
         assert alive == []
