@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOG := $(VENV)/install.log
 
-.PHONY: help demo serve test lint format protos wheel-demo clean
+.PHONY: help demo serve test test-long lint format protos wheel-demo clean
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
 
@@ -21,6 +21,9 @@ serve: $(STAMP)  ## run the service in the foreground
 # Threads that wait soon sleep: those of several processes on few cores would spin against each other.
 test: lint  ## everything that has to hold before a merge
 	@GOMP_SPINCOUNT=100 $(BIN)/python -m pytest $(ARGS)
+
+test-long: $(STAMP)  ## what takes longer: attacks, a cluster of several nodes, every case of the page, more of identity
+	@GOMP_SPINCOUNT=100 $(BIN)/python -m pytest -m long $(ARGS)
 
 lint: $(STAMP)  ## style and types
 	@$(BIN)/ruff check --quiet .

@@ -33,6 +33,8 @@ from tests.e2e.service import Service, serving
 from tests.engines import make_tiny_model, tiny_tokenizer
 from tests.unit.gateway.access.test_keys import record, write
 
+pytestmark = pytest.mark.long
+
 MAX_BODY = 1 << 20
 SECRET = "Zanzibar-Xylophone-4711"  # a prompt that must be in no log
 BODY = {"model": "default", "prompt": SECRET, "max_tokens": 4}

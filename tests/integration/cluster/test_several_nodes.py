@@ -29,6 +29,8 @@ from services.rpc.credential import Credential
 from tests.engines import make_tiny_model
 from tests.integration.cluster.raylets import FakeNode, Raylets, raylets
 
+pytestmark = pytest.mark.long
+
 GROWTH_TIMEOUT_S = 90.0
 FLEET: dict[str, Any] = {
     "topology": {

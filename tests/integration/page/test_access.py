@@ -12,7 +12,7 @@ from tests.integration.page.conftest import steps as said_in
 from tests.integration.page.test_answer import ANSWER
 from tests.unit.gateway.scripted import member
 
-pytestmark = pytest.mark.asyncio(loop_scope="package")
+pytestmark = [pytest.mark.long, pytest.mark.asyncio(loop_scope="package")]
 
 _STANDARDS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 

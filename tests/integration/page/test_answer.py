@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from tests.integration.page.conftest import Open, Scene, Word, ids, steps
 from tests.unit.gateway.scripted import fail
 
-pytestmark = pytest.mark.asyncio(loop_scope="package")
+pytestmark = [pytest.mark.long, pytest.mark.asyncio(loop_scope="package")]
 
 ANSWER = (
     [Word("the", "plain")],

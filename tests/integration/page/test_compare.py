@@ -14,7 +14,7 @@ from protos import generation_pb2 as pb
 from protos import target_pb2
 from tests.integration.page.conftest import Open, Word, steps
 
-pytestmark = pytest.mark.asyncio(loop_scope="package")
+pytestmark = [pytest.mark.long, pytest.mark.asyncio(loop_scope="package")]
 
 PLAIN = [[Word(text, "plain")] for text in ("a", "b", "c", "d", "e")]
 DRAFTED = [

@@ -35,7 +35,12 @@ REMOTE = {"lookup over gRPC": ("lookup",), "mtp": ("mtp",), "dfly": ("dfly",), "
 DRAFTERS = ("none", "local lookup", *REMOTE)
 NEURAL = ("mtp", "dfly", "mtp and dfly in turns")
 # Kinds that run torch take long; one concurrency of theirs shows what the others would.
-COMBINATIONS = [(k, c) for k in DRAFTERS for c in CONCURRENCIES if k not in NEURAL or c == 4]
+COMBINATIONS = [
+    pytest.param(kind, count, marks=[pytest.mark.long] if count == 4 and kind not in NEURAL else [])
+    for kind in DRAFTERS
+    for count in CONCURRENCIES
+    if kind not in NEURAL or count == 4
+]
 
 
 @pytest.fixture(scope="module")
